@@ -49,11 +49,12 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
         model_tools::LayerBytesRead(config, kind, flags.expert_streams) +
         model_tools::HeadBytes(config, kind);
   }
-  // Keys and values of 2 bytes each.
+  // Keys and values of 2 bytes each; with latent attention keys alone.
+  const int64_t parts = config.IsLatent() ? 1 : 2;
   geometry.kv_bytes_per_token =
-      int64_t{4} * config.num_layers * config.num_kv_heads * config.head_dim;
+      parts * 2 * config.num_layers * config.num_kv_heads * config.head_dim;
   geometry.num_layers = config.num_layers;
-  geometry.q_size = config.num_heads * config.head_dim;
+  geometry.q_size = static_cast<int32_t>(model_tools::ScoredSize(config));
   geometry.max_context = config.max_position;
   return geometry;
 }

@@ -169,6 +169,8 @@ void ReadGgufBlocks(WeightEncoding encoding, absl::Span<const std::byte> blocks,
     case WeightEncoding::kMxfp4:
     case WeightEncoding::kByInput:
     case WeightEncoding::kPacked:
+    case WeightEncoding::kPart:
+    case WeightEncoding::kTurnedHeads:
       break;
   }
   LOG(FATAL) << WeightEncodingName(encoding);

@@ -13,6 +13,10 @@
 // which is how the two products of attention read them: the CPU backend then
 // moves whole cache lines and transposes nothing. stored_head_dim() is head_dim
 // rounded up to 16; what is between is zero or not read.
+//
+// Models with latent attention (LatentConfig, model_config.h) have one head, of
+// whose key the first `shared_value_dim` elements are the value, too. They are
+// stored once: there are keys and their scales alone.
 #pragma once
 
 #include <cstdint>
@@ -61,24 +65,33 @@ struct KvLayout {
   int32_t num_blocks = 0;   // blocks in the pool
   int32_t block_size = 16;  // tokens per block, a multiple of 16
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
+  int32_t head_dim = 0;  // of keys
   KvDtype dtype = KvDtype::kBf16;
+  // When not 0: values are so many of the first elements of keys.
+  int32_t shared_value_dim = 0;
 
   bool has_scales() const { return HasScales(dtype); }
   int64_t element_bytes() const { return dtype == KvDtype::kBf16 ? 2 : 1; }
   int32_t stored_head_dim() const { return (head_dim + 15) / 16 * 16; }
+  bool shares_values() const { return shared_value_dim > 0; }
+  int32_t value_dim() const {
+    return shares_values() ? shared_value_dim : head_dim;
+  }
+  int32_t stored_value_dim() const { return (value_dim() + 15) / 16 * 16; }
   // Within a head's part of a page.
   int64_t KeyScalesOffset() const {
     return int64_t{block_size} * stored_head_dim() * element_bytes();
   }
-  int64_t ValuesOffset() const { return head_bytes() / 2; }
+  int64_t ValuesOffset() const {
+    const int64_t scale_bytes = has_scales() ? 4 : 0;
+    return KeyScalesOffset() + block_size * scale_bytes;
+  }
   int64_t ValueScalesOffset() const {
     return ValuesOffset() + KeyScalesOffset();
   }
   // Bytes of one KV head in a page.
   int64_t head_bytes() const {
-    const int64_t scale_bytes = has_scales() ? 4 : 0;
-    return 2 * (KeyScalesOffset() + block_size * scale_bytes);
+    return (shares_values() ? 1 : 2) * ValuesOffset();
   }
   int64_t page_bytes() const { return num_kv_heads * head_bytes(); }
   int64_t layer_bytes() const { return num_blocks * page_bytes(); }

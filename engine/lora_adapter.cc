@@ -342,6 +342,11 @@ std::optional<LoraShape> LoraShapeOf(const ModelConfig& config, int32_t layer,
 
 absl::StatusOr<LoraAdapter> LoadLoraAdapter(const std::string& dir,
                                             const ModelConfig& config) {
+  if (config.IsLatent()) {
+    return absl::UnimplementedError(absl::StrCat(
+        dir, ": Baton knows no adapters of ",
+        ArchitectureName(config.architecture), ", which has latent attention"));
+  }
   BATON_ASSIGN_OR_RETURN(const Scaling scaling,
                          ReadScaling(dir + "/adapter_config.json"));
   BATON_ASSIGN_OR_RETURN(

@@ -1,7 +1,8 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
 // Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config, GptOssConfig,
-// Gemma3TextConfig and modeling_rope_utils). Fields that would change the
+// Gemma3TextConfig, DeepseekV2Config, DeepseekV3Config, Glm4MoeLiteConfig and
+// modeling_rope_utils). Fields that would change the
 // result and that Baton does not know are refused; fields that change nothing
 // are ignored.
 #include "engine/model_config.h"
@@ -24,6 +25,7 @@
 #include "engine/gguf_config.h"
 #include "engine/json_fields.h"
 #include "engine/json_file.h"
+#include "engine/latent_config.h"
 #include "engine/model_limits.h"
 #include "engine/rope_config.h"
 
@@ -35,10 +37,13 @@ using nlohmann::json;
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
 constexpr Architecture kArchitectures[] = {
-    Architecture::kLlama,   Architecture::kMistral, Architecture::kQwen2,
-    Architecture::kQwen3,   Architecture::kMixtral, Architecture::kQwen3Moe,
-    Architecture::kGlm4Moe, Architecture::kPhi3,    Architecture::kSmolLm3,
-    Architecture::kGptOss,  Architecture::kGemma3};
+    Architecture::kLlama,      Architecture::kMistral,
+    Architecture::kQwen2,      Architecture::kQwen3,
+    Architecture::kMixtral,    Architecture::kQwen3Moe,
+    Architecture::kGlm4Moe,    Architecture::kPhi3,
+    Architecture::kSmolLm3,    Architecture::kGptOss,
+    Architecture::kGemma3,     Architecture::kDeepseekV2,
+    Architecture::kDeepseekV3, Architecture::kGlm4MoeLite};
 
 // Whether the file says of each layer whether it slides.
 bool HasLayerTypes(Architecture architecture) {
@@ -51,8 +56,10 @@ bool HasLayerTypes(Architecture architecture) {
 int32_t DefaultMaxPosition(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama:
+    case Architecture::kDeepseekV2:
       return 2048;
     case Architecture::kPhi3:
+    case Architecture::kDeepseekV3:
       return 4096;
     case Architecture::kMistral:
     case Architecture::kMixtral:
@@ -65,6 +72,8 @@ int32_t DefaultMaxPosition(Architecture architecture) {
     case Architecture::kQwen3Moe:
     case Architecture::kSmolLm3:
       return 32768;
+    case Architecture::kGlm4MoeLite:
+      return 202752;
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -86,6 +95,11 @@ int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
     case Architecture::kSmolLm3:
     case Architecture::kGemma3:
       return 4;
+    // Of latent attention, which has one (ReadLatent).
+    case Architecture::kDeepseekV2:
+    case Architecture::kDeepseekV3:
+    case Architecture::kGlm4MoeLite:
+      return 1;
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -180,12 +194,17 @@ void ReadGeometry(JsonFields& fields, ModelConfig& config) {
   const bool large_eps = config.architecture == Architecture::kMixtral ||
                          config.architecture == Architecture::kGlm4Moe ||
                          config.architecture == Architecture::kPhi3 ||
-                         config.architecture == Architecture::kGptOss;
+                         config.architecture == Architecture::kGptOss ||
+                         config.architecture == Architecture::kGlm4MoeLite;
   config.rms_norm_eps =
       fields.Number("rms_norm_eps", large_eps ? 1e-5 : 1e-6, 1e-30, 0.1);
   config.tie_word_embeddings = fields.Bool(
       "tie_word_embeddings", config.architecture == Architecture::kSmolLm3);
-  ReadHeads(fields, config);
+  if (IsLatent(config.architecture)) {
+    ReadLatent(fields, config);
+  } else {
+    ReadHeads(fields, config);
+  }
 }
 
 void ReadBiases(JsonFields& fields, ModelConfig& config) {
@@ -199,6 +218,9 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
     case Architecture::kMistral:
     case Architecture::kMixtral:
     case Architecture::kPhi3:
+    case Architecture::kDeepseekV2:
+    case Architecture::kDeepseekV3:
+    case Architecture::kGlm4MoeLite:
       break;
     case Architecture::kQwen2:
       config.qkv_bias = true;
@@ -269,7 +291,7 @@ std::vector<bool> ReadLayerSlides(JsonFields& fields,
 void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
   // Llama and GLM have no window: transformers ignores the field there.
   if (config.architecture == Architecture::kLlama ||
-      config.architecture == Architecture::kGlm4Moe) {
+      config.architecture == Architecture::kGlm4Moe || config.IsLatent()) {
     return;
   }
   if (config.architecture == Architecture::kQwen3Moe ||
@@ -377,6 +399,12 @@ const char* ArchitectureName(Architecture architecture) {
       return "GptOssForCausalLM";
     case Architecture::kGemma3:
       return "Gemma3ForCausalLM";
+    case Architecture::kDeepseekV2:
+      return "DeepseekV2ForCausalLM";
+    case Architecture::kDeepseekV3:
+      return "DeepseekV3ForCausalLM";
+    case Architecture::kGlm4MoeLite:
+      return "Glm4MoeLiteForCausalLM";
   }
   return "unknown";
 }
@@ -414,6 +442,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
   config.attention_sinks = config.architecture == Architecture::kGptOss;
   if (config.architecture == Architecture::kGemma3) ReadGemma(fields, config);
   ReadRope(file, fields, config);
+  if (config.IsLatent()) SetLatentScores(config);
   ReadSlidingWindow(fields, config);
   ReadSpecialTokens(fields, config);
   BATON_RETURN_IF_ERROR(fields.status());

@@ -25,7 +25,10 @@ enum class Architecture {
   kPhi3,
   kSmolLm3,
   kGptOss,
-  kGemma3
+  kGemma3,
+  kDeepseekV2,
+  kDeepseekV3,
+  kGlm4MoeLite
 };
 
 // "LlamaForCausalLM", ...
@@ -51,6 +54,9 @@ struct RopeScaling {
   bool truncate = true;
   // What turned elements of queries and keys are multiplied by.
   double attention_factor = 1.0;
+  // YaRN, of models with latent attention: the weight of YarnMagnitude
+  // (rope_config.h) whose square scores are multiplied by; 0: they are not.
+  double score_weight = 0.0;
   // LongRoPE, GGUF files, and what is made from them: the frequency of pair i
   // is divided by factors[i]; RotaryDim() / 2 of them.
   std::vector<double> factors;
@@ -65,6 +71,11 @@ struct RopeScaling {
 //
 // With kSigmoid (DeepSeek-AI 2024, "DeepSeek-V3 technical report") a layer may
 // have a bias for each expert, by which the choice is made, but not its share.
+//
+// With `groups` > 1 of them (DeepSeek-AI 2024, "DeepSeek-V2: a strong,
+// economical, and efficient mixture-of-experts language model") experts are
+// groups of neighbours, of which a token may choose from `chosen_groups`: those
+// with the largest score of an expert, or with kSigmoid the largest sum of two.
 //
 // Besides, every token passes through `shared` experts (Dai et al. 2024,
 // "DeepSeekMoE"), whose share is 1. They are numbered after those that are
@@ -83,6 +94,8 @@ struct ExpertsConfig {
   int32_t shared = 0;
   int32_t intermediate_size = 0;  // of one expert
   Score score = Score::kSoftmax;
+  int32_t groups = 1;  // a divisor of count
+  int32_t chosen_groups = 1;
   bool choice_bias = false;  // kSigmoid only
   bool normalized = true;
   double scale = 1.0;
@@ -93,6 +106,26 @@ struct ExpertsConfig {
   // Experts of a layer, and those that a token passes through.
   int32_t all() const { return count + shared; }
   int32_t passed() const { return per_token + shared; }
+};
+
+// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"). Of a token
+// nothing is kept but c, `rank` numbers, normalized, and r, `rope_dim` numbers,
+// turned by RoPE, the same for all heads. Head h has the key (U_h c, r) and the
+// value V_h c; its query is (n, t), of nope_dim and rope_dim elements, of which
+// RoPE turns the second; queries, too, may come from few numbers, `query_rank`,
+// normalized. As n . (U_h c) = (U_h^T n) . c, and a sum of V_h c is V_h times a
+// sum of c, attention itself runs on what is kept: all heads' queries, (U_h^T
+// n, t), read one key, (c, r), of which c is the value. So the KV of such a
+// model has one head, head_dim = rank + rope_dim and num_kv_heads = 1, and
+// KvLayout::shared_value_dim = rank.
+struct LatentConfig {
+  int32_t rank = 0;        // of keys and values; 0: attention as others have it
+  int32_t query_rank = 0;  // 0: queries come from the hidden state
+  int32_t nope_dim = 0;
+  int32_t rope_dim = 0;
+  int32_t value_dim = 0;  // of V_h c, of each head
+
+  int32_t query_dim() const { return nope_dim + rope_dim; }
 };
 
 // What the gate of a feed-forward network goes through before it is multiplied.
@@ -111,6 +144,7 @@ struct ModelConfig {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
+  LatentConfig latent;
   // Of layers without experts; 0 when there are none.
   int32_t intermediate_size = 0;
   ExpertsConfig experts;
@@ -137,6 +171,9 @@ struct ModelConfig {
   // RoPE turns so many of the first elements of a head of Q or K, an even
   // number, element i with i + rotary_dim / 2, and leaves the others; 0: all.
   int32_t rotary_dim = 0;
+  // Of latent attention: whether files have next to each other, in pairs, what
+  // RoPE turns together.
+  bool rope_interleaved = false;
   // For models where only some layers know positions (Yang et al. 2025, "RoPE
   // to NoPE and back again"): in the others RoPE turns nothing. Empty: all
   // layers do. Otherwise num_layers entries.
@@ -167,6 +204,11 @@ struct ModelConfig {
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;
 
+  bool IsLatent() const { return latent.rank > 0; }
+  // Of all heads together, what attention gives and o_proj reads.
+  int64_t AttentionSize() const {
+    return int64_t{num_heads} * (IsLatent() ? latent.value_dim : head_dim);
+  }
   int32_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   bool LayerTurns(int32_t layer) const {
     return layer_turns.empty() || layer_turns[layer];

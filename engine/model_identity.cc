@@ -83,6 +83,14 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
     hash.AddDouble(config.query_scalar);
   }
   if (config.attention_sinks) hash.AddString("attention_sinks");
+  if (config.IsLatent()) {
+    hash.AddString("latent");
+    const LatentConfig& latent = config.latent;
+    for (const int32_t value : {latent.rank, latent.query_rank, latent.nope_dim,
+                                latent.rope_dim, latent.value_dim}) {
+      hash.AddInt(value);
+    }
+  }
   const ExpertsConfig& experts = config.experts;
   if (experts.count == 0) return;
   if (experts.router_bias || experts.bias || experts.swiglu_limit > 0) {
@@ -99,7 +107,19 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     hash.AddInt(config.LayerHasExperts(layer));
   }
-  if (experts.score == ExpertsConfig::Score::kSoftmax) return;
+  if (experts.groups > 1) {
+    hash.AddString("groups");
+    hash.AddInt(experts.groups);
+    hash.AddInt(experts.chosen_groups);
+  }
+  if (experts.score == ExpertsConfig::Score::kSoftmax) {
+    if (experts.shared > 0 || experts.scale != 1.0) {
+      hash.AddString("shared");
+      hash.AddInt(experts.shared);
+      hash.AddDouble(experts.scale);
+    }
+    return;
+  }
   hash.AddString("sigmoid");
   hash.AddInt(experts.shared);
   hash.AddInt(experts.choice_bias);
@@ -117,6 +137,14 @@ void AddEncoding(const WeightMatrix& matrix, IdentityHash& hash) {
   for (int64_t value : {matrix.bits, matrix.group_size, matrix.zero_offset,
                         matrix.interleaved_head}) {
     hash.AddInt(value);
+  }
+  if (matrix.interleaved_first > 0) hash.AddInt(matrix.interleaved_first);
+  if (matrix.base != nullptr) {
+    for (const int64_t value : {matrix.run.first, matrix.run.rows,
+                                matrix.run.stride, matrix.first_column}) {
+      hash.AddInt(value);
+    }
+    AddEncoding(*matrix.base, hash);
   }
   if (matrix.encoding == WeightEncoding::kFp8) {
     hash.AddInt(matrix.block_rows);

@@ -64,6 +64,7 @@ void ReadYarn(JsonFields& rope, const ModelConfig& config,
           : YarnMagnitude(scaling.factor);
   scaling.attention_factor =
       rope.Number("attention_factor", magnitude, 1e-6, kMaxMagnitude);
+  if (config.IsLatent()) scaling.score_weight = mscale_all_dim;
   if (!rope.status().ok()) return;
   if (scaling.beta_fast <= scaling.beta_slow) {
     rope.FailField(
@@ -172,6 +173,8 @@ constexpr absl::string_view kPartialRotary = "partial_rotary_factor";
 // Which share of a head turns. Others than GLM's and Phi's turn whole heads.
 void ReadPartialRotary(JsonFields& fields, ModelConfig& config) {
   const bool phi = config.architecture == Architecture::kPhi3;
+  // Of latent attention, what turns is a part of its own.
+  if (config.IsLatent()) return;
   if (!phi && config.architecture != Architecture::kGlm4Moe) {
     const double partial = fields.Number(kPartialRotary, 1.0, 0.0, 1.0);
     if (partial != 1.0) {

@@ -12,6 +12,7 @@
 #include "engine/fp8_rows.h"
 #include "engine/gguf_blocks.h"
 #include "engine/group_blocks.h"
+#include "engine/matrix_views.h"
 #include "engine/mxfp4_rows.h"
 #include "engine/packed_rows.h"
 
@@ -26,8 +27,16 @@ absl::Span<const std::byte> RowBytes(const WeightMatrix& matrix, int64_t row) {
   const int64_t bytes =
       static_cast<int64_t>(matrix.values.bytes.size()) / matrix.rows;
   const int32_t head = matrix.interleaved_head;
-  const int64_t stored = head == 0 ? row : StoredRow(row, head);
+  const int64_t stored =
+      head == 0 ? row : StoredRow(row, head, matrix.interleaved_first);
   return matrix.values.bytes.subspan(stored * bytes, bytes);
+}
+
+// Whether RowBytes has all that there is of a row.
+bool HasRowsOfBytes(const WeightMatrix& matrix) {
+  return matrix.encoding != WeightEncoding::kFp8 &&
+         matrix.encoding != WeightEncoding::kGptq &&
+         matrix.encoding != WeightEncoding::kAwq;
 }
 
 }  // namespace
@@ -66,6 +75,10 @@ const char* WeightEncodingName(WeightEncoding encoding) {
       return "by input";
     case WeightEncoding::kPacked:
       return "packed";
+    case WeightEncoding::kPart:
+      return "a part";
+    case WeightEncoding::kTurnedHeads:
+      return "turned heads";
   }
   LOG(FATAL) << "not an encoding";
 }
@@ -78,9 +91,11 @@ std::vector<const TensorView*> WeightMatrix::Tensors() const {
   return tensors;
 }
 
-int64_t StoredRow(int64_t row, int32_t head) {
-  const int64_t i = row % head;
-  return row - i + 2 * (i % (head / 2)) + i / (head / 2);
+int64_t StoredRow(int64_t row, int32_t head, int32_t first) {
+  const int64_t i = row % head - first;
+  if (i < 0) return row;
+  const int32_t half = (head - first) / 2;
+  return row - i + 2 * (i % half) + i / half;
 }
 
 void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
@@ -91,6 +106,17 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   const auto row_out = [&](int64_t i) {
     return out.subspan(i * matrix.columns, matrix.columns);
   };
+  if (matrix.interleaved_head > 0 && !HasRowsOfBytes(matrix)) {
+    WeightMatrix in_order = matrix;
+    in_order.interleaved_head = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      ReadRow(
+          in_order,
+          StoredRow(row + i, matrix.interleaved_head, matrix.interleaved_first),
+          row_out(i));
+    }
+    return;
+  }
   switch (matrix.encoding) {
     case WeightEncoding::kPlain:
       for (int64_t i = 0; i < count; ++i) {
@@ -121,6 +147,9 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
       return ReadExpertRows(matrix, row, count, out);
     case WeightEncoding::kPacked:
       return ReadPackedRows(matrix, row, count, out);
+    case WeightEncoding::kPart:
+    case WeightEncoding::kTurnedHeads:
+      return ReadViewRows(matrix, row, count, out);
   }
 }
 
@@ -213,7 +242,7 @@ void ReleaseRows(const WeightMatrix& matrix, int64_t row, int64_t count) {
                         matrix.encoding != WeightEncoding::kPacked &&
                         matrix.encoding != WeightEncoding::kMxfp4 &&
                         matrix.encoding != WeightEncoding::kByInput &&
-                        matrix.interleaved_head == 0;
+                        matrix.base == nullptr && matrix.interleaved_head == 0;
   const auto size = static_cast<int64_t>(matrix.values.bytes.size());
   if (!matrix.mapped || !in_order || size < kLargeMatrixBytes) return;
   const int64_t row_bytes = size / matrix.rows;

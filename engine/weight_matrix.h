@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ enum class WeightEncoding {
   kByInput,
   // As `baton quantize` wrote them (packed_layout.h).
   kPacked,
+  // Of another matrix, `base` (matrix_views.h).
+  kPart,
+  kTurnedHeads,
 };
 
 // "plain", "Q4_K", "GPTQ", "FP8".
@@ -86,12 +90,18 @@ struct WeightMatrix {
 
   // kPacked only: `values` and `scales` hold what packed_layout.h says.
   PackedLayout packed;
-  // kPacked, kMxfp4 and kByInput only.
+  // kPacked, kMxfp4, kByInput and views only.
   OutputRun run;
 
+  // Views only; the tensors are those of `base`.
+  std::shared_ptr<const WeightMatrix> base;
+  int64_t first_column = 0;
+
   // When not 0: rows are heads of this many, stored as StoredRow says (q and k
-  // of Llama models in GGUF). ReadRows has them in LayerWeights' order.
+  // of Llama models in GGUF; of latent attention those from interleaved_first
+  // on). ReadRows has them in LayerWeights' order.
   int32_t interleaved_head = 0;
+  int32_t interleaved_first = 0;
 
   // Whether all bytes lie in a read-only mapping of a file.
   bool mapped = false;
@@ -100,9 +110,10 @@ struct WeightMatrix {
   std::vector<const TensorView*> Tensors() const;
 };
 
-// Where row `row` is stored when each head of `head` rows has its halves
-// interleaved: row i of the head next to row i + head / 2.
-int64_t StoredRow(int64_t row, int32_t head);
+// Where row `row` is stored when each head of `head` rows has the halves of
+// what comes behind its row `first` interleaved: of n such rows, row i next to
+// row i + n / 2.
+int64_t StoredRow(int64_t row, int32_t head, int32_t first = 0);
 
 // Writes the `columns` weights of each of the rows [row, row + count) to `out`,
 // one row after another. Fastest for GPTQ and AWQ when `row` and `count` are

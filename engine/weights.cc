@@ -1,6 +1,6 @@
 #include "engine/weights.h"
 
-#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -8,261 +8,12 @@
 #include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
 #include "engine/gguf_weights.h"
-#include "engine/mxfp4.h"
-#include "engine/quantization_config.h"
+#include "engine/latent_weights.h"
+#include "engine/matrix_views.h"
+#include "engine/tensor_finder.h"
 
 namespace baton::engine {
 namespace {
-
-// Finds tensors by name and checks them. The first error is remembered; what is
-// taken after it is empty.
-class TensorFinder {
- public:
-  TensorFinder(const SafetensorsSet& set,
-               const QuantizationConfig& quantization)
-      : set_(set), quantization_(quantization) {}
-
-  const absl::Status& status() const { return status_; }
-
-  TensorView Take(const std::string& name, std::vector<int64_t> shape) {
-    const TensorView view = TakeAny(name, std::move(shape));
-    if (!status_.ok() || IsWeightDType(view.dtype)) return view;
-    return Fail(absl::UnimplementedError(absl::StrCat(
-        view.file, ": tensor \"", name, "\" is ", DTypeName(view.dtype),
-        "; Baton reads weights in F32, F16 and BF16")));
-  }
-
-  std::optional<TensorView> TakeIf(bool wanted, const std::string& name,
-                                   std::vector<int64_t> shape) {
-    if (!wanted) return std::nullopt;
-    return Take(name, std::move(shape));
-  }
-
-  // Rows [first, first + rows) of the matrix `module`.weight, which has
-  // `all_rows`; of plain ones alone.
-  WeightMatrix TakeRows(const std::string& module, int64_t all_rows,
-                        int64_t columns, int64_t first, int64_t rows) {
-    if (quantization_.method != Method::kNone) {
-      Fail(absl::UnimplementedError(absl::StrCat(
-          set_.source(), ": \"", module,
-          "\" is several matrices in one; Baton reads such files without "
-          "quantization_config")));
-    }
-    WeightMatrix matrix;
-    matrix.rows = rows;
-    matrix.columns = columns;
-    matrix.mapped = true;
-    matrix.values = Take(module + ".weight", {all_rows, columns});
-    matrix.name = matrix.values.name;
-    if (!status_.ok()) return matrix;
-    const int64_t row_bytes =
-        static_cast<int64_t>(matrix.values.bytes.size()) / all_rows;
-    matrix.values.shape = {rows, columns};
-    matrix.values.bytes =
-        matrix.values.bytes.subspan(first * row_bytes, rows * row_bytes);
-    return matrix;
-  }
-
-  // The matrix `module`.weight, or what a quantized file has in its place.
-  WeightMatrix TakeMatrix(const std::string& module, int64_t rows,
-                          int64_t columns) {
-    WeightMatrix matrix;
-    matrix.rows = rows;
-    matrix.columns = columns;
-    matrix.mapped = true;
-    const std::string name = module + ".weight";
-    if (IsFp8(name)) {
-      TakeFp8(module, matrix);
-    } else if (IsGrouped(module + ".qweight")) {
-      TakeGrouped(module, matrix);
-    } else {
-      matrix.values = Take(name, {rows, columns});
-    }
-    matrix.name = matrix.values.name;
-    return matrix;
-  }
-
-  // Of the matrices of all `experts`, in `tensor` one behind another
-  // (expert_rows.h), of `outputs` rows each, those of `expert` that `run` says.
-  WeightMatrix TakeExpert(const std::string& tensor, int32_t experts,
-                          int32_t expert, int64_t outputs, int64_t columns,
-                          const OutputRun& run) {
-    WeightMatrix matrix;
-    matrix.rows = outputs / run.stride;
-    matrix.columns = columns;
-    matrix.mapped = true;
-    matrix.run = run;
-    if (quantization_.method == Method::kMxfp4) {
-      if (columns % kMxfp4Group != 0) {
-        Fail(absl::InvalidArgumentError(absl::StrCat(
-            set_.source(), ": tensor \"", tensor, "_blocks\": ", columns,
-            " inputs are no whole groups of ", kMxfp4Group)));
-        return matrix;
-      }
-      const int64_t groups = columns / kMxfp4Group;
-      matrix.encoding = WeightEncoding::kMxfp4;
-      matrix.values = TakeBytes(tensor + "_blocks",
-                                {experts, outputs, groups, kMxfp4Group / 2});
-      matrix.scales = TakeBytes(tensor + "_scales", {experts, outputs, groups});
-      CutExpert(matrix.scales, expert);
-    } else {
-      matrix.encoding = WeightEncoding::kByInput;
-      matrix.values = Take(tensor, {experts, columns, outputs});
-    }
-    CutExpert(matrix.values, expert);
-    matrix.name = matrix.values.name;
-    return matrix;
-  }
-
-  // Of `tensor`, [experts, size], what is of `expert`.
-  std::optional<TensorView> TakeExpertBias(bool wanted,
-                                           const std::string& tensor,
-                                           int32_t experts, int32_t expert,
-                                           int64_t size) {
-    std::optional<TensorView> view = TakeIf(wanted, tensor, {experts, size});
-    if (view.has_value()) CutExpert(*view, expert);
-    return view;
-  }
-
- private:
-  using Method = QuantizationConfig::Method;
-
-  // Whether there is a matrix of that name, as quantized files have them.
-  bool IsFp8(const std::string& name) const {
-    const TensorView* const tensor = set_.Find(name);
-    return quantization_.method == Method::kFp8 && tensor != nullptr &&
-           tensor->dtype == DType::kF8E4M3;
-  }
-  bool IsGrouped(const std::string& name) const {
-    return (quantization_.method == Method::kGptq ||
-            quantization_.method == Method::kAwq) &&
-           set_.Find(name) != nullptr;
-  }
-
-  // Of any element type.
-  TensorView TakeAny(const std::string& name, std::vector<int64_t> shape) {
-    if (!status_.ok()) return {};
-    const TensorView* tensor = set_.Find(name);
-    if (tensor == nullptr) {
-      return Fail(absl::NotFoundError(
-          absl::StrCat(set_.source(), ": tensor \"", name, "\" is missing")));
-    }
-    if (tensor->shape != shape) {
-      return Fail(absl::InvalidArgumentError(
-          absl::StrCat(tensor->file, ": tensor \"", name, "\" has shape ",
-                       ShapeString(tensor->shape), ", config.json asks for ",
-                       ShapeString(shape))));
-    }
-    return *tensor;
-  }
-
-  // What lies behind the first of its sizes, of one index.
-  void CutExpert(TensorView& view, int32_t expert) const {
-    if (!status_.ok()) return;
-    const size_t bytes = view.bytes.size() / view.shape[0];
-    view.bytes = view.bytes.subspan(expert * bytes, bytes);
-    view.shape.erase(view.shape.begin());
-  }
-
-  TensorView TakeBytes(const std::string& name, std::vector<int64_t> shape) {
-    const TensorView view = TakeAny(name, std::move(shape));
-    if (!status_.ok() || view.dtype == DType::kU8) return view;
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat(view.file, ": tensor \"", view.name, "\" is ",
-                     DTypeName(view.dtype), ", it must be U8")));
-  }
-
-  TensorView TakeIntegers(const std::string& name, std::vector<int64_t> shape) {
-    const TensorView view = TakeAny(name, std::move(shape));
-    if (!status_.ok() || view.dtype == DType::kI32) return view;
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat(view.file, ": tensor \"", name, "\" is ",
-                     DTypeName(view.dtype), ", it must be I32")));
-  }
-
-  // The parts of a GPTQ or AWQ matrix (group_blocks.h).
-  void TakeGrouped(const std::string& module, WeightMatrix& m) {
-    const bool awq = quantization_.method == QuantizationConfig::Method::kAwq;
-    m.encoding = awq ? WeightEncoding::kAwq : WeightEncoding::kGptq;
-    m.bits = quantization_.bits;
-    m.zero_offset = quantization_.zero_offset;
-    m.group_size = static_cast<int32_t>(
-        quantization_.group_size > 0 ? quantization_.group_size : m.columns);
-    const int64_t per_word = 32 / m.bits;
-    const int64_t groups = (m.columns + m.group_size - 1) / m.group_size;
-    if (m.rows % per_word != 0 || (!awq && m.columns % per_word != 0)) {
-      Fail(absl::InvalidArgumentError(absl::StrCat(
-          set_.source(), ": tensor \"", module, ".qweight\": a matrix ",
-          ShapeString({m.rows, m.columns}), " cannot be packed in words of ",
-          per_word, " weights")));
-      return;
-    }
-    m.values =
-        TakeIntegers(module + ".qweight",
-                     awq ? std::vector<int64_t>{m.columns, m.rows / per_word}
-                         : std::vector<int64_t>{m.columns / per_word, m.rows});
-    m.zeros = TakeIntegers(module + ".qzeros", {groups, m.rows / per_word});
-    m.scales = Take(module + ".scales", {groups, m.rows});
-    m.groups_in_order = true;
-    if (awq || set_.Find(module + ".g_idx") == nullptr) return;
-    m.group_index = TakeIntegers(module + ".g_idx", {m.columns});
-    m.groups_in_order = CheckGroupIndex(m.group_index, groups, m.group_size);
-  }
-
-  // An FP8 matrix and its scales (fp8_rows.h).
-  void TakeFp8(const std::string& module, WeightMatrix& m) {
-    m.encoding = WeightEncoding::kFp8;
-    m.values = TakeAny(module + ".weight", {m.rows, m.columns});
-    // Which name it has says nothing: weights are multiplied by either.
-    std::string name = module + ".weight_scale_inv";
-    if (set_.Find(name) == nullptr) name = module + ".weight_scale";
-    const TensorView* const scales = set_.Find(name);
-    std::vector<int64_t> shape =
-        scales != nullptr ? scales->shape : std::vector<int64_t>{1};
-    m.block_columns = m.columns;
-    if (shape.empty() || shape == std::vector<int64_t>{1}) {
-      m.block_rows = m.rows;
-    } else if (shape == std::vector<int64_t>{m.rows} ||
-               shape == std::vector<int64_t>{m.rows, 1}) {
-      m.block_rows = 1;
-    } else if (quantization_.block_rows > 0) {
-      m.block_rows = quantization_.block_rows;
-      m.block_columns = quantization_.block_columns;
-      shape = {(m.rows + m.block_rows - 1) / m.block_rows,
-               (m.columns + m.block_columns - 1) / m.block_columns};
-    } else {
-      shape = {m.rows, 1};
-    }
-    m.scales = Take(name, std::move(shape));
-  }
-
-  // Whether it has neighbours in one group, in order.
-  bool CheckGroupIndex(const TensorView& index, int64_t groups,
-                       int64_t group_size) {
-    bool in_order = true;
-    for (size_t at = 0; at < index.bytes.size(); at += sizeof(int32_t)) {
-      int32_t group;
-      std::memcpy(&group, index.bytes.data() + at, sizeof(group));
-      const auto input = static_cast<int64_t>(at / sizeof(group));
-      in_order = in_order && group == input / group_size;
-      if (group >= 0 && group < groups) continue;
-      Fail(absl::InvalidArgumentError(
-          absl::StrCat(index.file, ": tensor \"", index.name, "\" names group ",
-                       group, " of ", groups)));
-      return false;
-    }
-    return in_order;
-  }
-
-  TensorView Fail(absl::Status error) {
-    if (status_.ok()) status_ = std::move(error);
-    return {};
-  }
-
-  const SafetensorsSet& set_;
-  const QuantizationConfig& quantization_;
-  absl::Status status_;
-};
 
 // Names of the parts of a layer with experts.
 struct ExpertNames {
@@ -279,6 +30,27 @@ ExpertNames NamesOfExperts(Architecture architecture) {
   return {"mlp.", ".gate_proj", ".up_proj", ".down_proj"};
 }
 
+// Files have one network for all of them, as wide as they are together.
+void TakeSharedExperts(TensorFinder& finder, const ModelConfig& config,
+                       const std::string& module, const ExpertNames& names,
+                       LayerWeights& w) {
+  const int32_t shared = config.experts.shared;
+  if (shared == 0) return;
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.experts.intermediate_size;
+  WeightMatrix gate =
+      finder.TakeMatrix(module + names.gate, shared * inner, hidden);
+  WeightMatrix up =
+      finder.TakeMatrix(module + names.up, shared * inner, hidden);
+  WeightMatrix down =
+      finder.TakeMatrix(module + names.down, hidden, shared * inner);
+  if (!finder.status().ok()) return;
+  for (ExpertWeights& expert :
+       SplitShared(std::move(gate), std::move(up), std::move(down), shared)) {
+    w.experts.push_back(std::move(expert));
+  }
+}
+
 void TakeExperts(TensorFinder& finder, const ModelConfig& config,
                  const std::string& prefix, LayerWeights& w) {
   const ExpertNames names = NamesOfExperts(config.architecture);
@@ -290,15 +62,14 @@ void TakeExperts(TensorFinder& finder, const ModelConfig& config,
   w.choice_bias = finder.TakeIf(config.experts.choice_bias,
                                 block + "gate.e_score_correction_bias",
                                 {config.experts.count});
-  for (int32_t i = 0; i < config.experts.all(); ++i) {
-    const std::string expert = i < config.experts.count
-                                   ? absl::StrCat(block, "experts.", i)
-                                   : block + "shared_experts";
+  for (int32_t i = 0; i < config.experts.count; ++i) {
+    const std::string expert = absl::StrCat(block, "experts.", i);
     w.experts.push_back(
         {finder.TakeMatrix(expert + names.gate, inner, hidden),
          finder.TakeMatrix(expert + names.up, inner, hidden),
          finder.TakeMatrix(expert + names.down, hidden, inner)});
   }
+  TakeSharedExperts(finder, config, block + "shared_experts", names, w);
 }
 
 // Of gpt-oss, whose experts lie in one tensor.
@@ -352,7 +123,9 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
   LayerWeights w;
   w.input_norm = finder.Take(prefix + "input_layernorm.weight", {hidden});
   const bool fused = config.architecture == Architecture::kPhi3;
-  if (fused) {
+  if (config.IsLatent()) {
+    w.latent = TakeLatent(finder, config, attention);
+  } else if (fused) {
     const auto part = [&](int64_t first, int64_t rows) {
       return finder.TakeRows(attention + "qkv_proj", q_size + 2 * kv_size,
                              hidden, first, rows);
@@ -365,7 +138,8 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
     w.k_proj = finder.TakeMatrix(attention + "k_proj", kv_size, hidden);
     w.v_proj = finder.TakeMatrix(attention + "v_proj", kv_size, hidden);
   }
-  w.o_proj = finder.TakeMatrix(attention + "o_proj", hidden, q_size);
+  w.o_proj =
+      finder.TakeMatrix(attention + "o_proj", hidden, config.AttentionSize());
   const bool qkv_bias = config.qkv_bias;
   w.q_bias = finder.TakeIf(qkv_bias, attention + "q_proj.bias", {q_size});
   w.k_bias = finder.TakeIf(qkv_bias, attention + "k_proj.bias", {kv_size});
@@ -414,8 +188,38 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
 
 }  // namespace
 
+std::vector<ExpertWeights> SplitShared(WeightMatrix gate, WeightMatrix up,
+                                       WeightMatrix down, int32_t shared) {
+  std::vector<ExpertWeights> experts;
+  if (shared == 1) {
+    experts.push_back({std::move(gate), std::move(up), std::move(down)});
+    return experts;
+  }
+  const auto all_gate = std::make_shared<const WeightMatrix>(std::move(gate));
+  const auto all_up = std::make_shared<const WeightMatrix>(std::move(up));
+  const auto all_down = std::make_shared<const WeightMatrix>(std::move(down));
+  const int64_t inner = all_gate->rows / shared;
+  for (int32_t i = 0; i < shared; ++i) {
+    const OutputRun run = {i * inner, inner, inner};
+    experts.push_back({PartOf(all_gate, run, inner, 0, all_gate->columns),
+                       PartOf(all_up, run, inner, 0, all_up->columns),
+                       PartOf(all_down, {0, all_down->rows, all_down->rows},
+                              all_down->rows, i * inner, inner)});
+  }
+  return experts;
+}
+
+std::vector<const WeightMatrix*> LayerWeights::AttentionMatrices() const {
+  if (!latent.has_value()) return {&q_proj, &k_proj, &v_proj, &o_proj};
+  std::vector<const WeightMatrix*> all;
+  if (latent->query_down.has_value()) all.push_back(&*latent->query_down);
+  all.insert(all.end(), {&latent->queries, &latent->down, &latent->key_up,
+                         &latent->value_up, &o_proj});
+  return all;
+}
+
 std::vector<const WeightMatrix*> LayerWeights::Matrices() const {
-  std::vector<const WeightMatrix*> all = {&q_proj, &k_proj, &v_proj, &o_proj};
+  std::vector<const WeightMatrix*> all = AttentionMatrices();
   if (!expert_router.has_value()) {
     all.insert(all.end(), {&gate_proj, &up_proj, &down_proj});
     return all;
@@ -441,9 +245,9 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
   for (const LayerWeights& w : layers) {
     add(w.input_norm);
     const std::vector<const WeightMatrix*> matrices = w.Matrices();
+    const size_t of_attention = w.AttentionMatrices().size();
     for (size_t i = 0; i < matrices.size(); ++i) {
-      // Behind those of attention.
-      if (i == 4) add(w.post_attention_norm);
+      if (i == of_attention) add(w.post_attention_norm);
       add_matrix(*matrices[i]);
     }
     for (const auto* tensor :
@@ -451,6 +255,10 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
           &w.gate_bias, &w.up_bias, &w.down_bias, &w.choice_bias, &w.sinks,
           &w.router_bias, &w.attention_out_norm, &w.feed_forward_out_norm}) {
       add_if(*tensor);
+    }
+    if (w.latent.has_value()) {
+      add_if(w.latent->query_norm);
+      add(w.latent->norm);
     }
     for (const ExpertWeights& expert : w.experts) {
       add_if(expert.gate_up_bias);

@@ -31,12 +31,26 @@ struct ExpertWeights {
   std::optional<TensorView> gate_up_bias, down_bias;
 };
 
+// Of latent attention (LatentConfig).
+struct LatentWeights {
+  // When query_rank: [query_rank, hidden], and [query_rank].
+  std::optional<WeightMatrix> query_down;
+  std::optional<TensorView> query_norm;
+  WeightMatrix queries;   // [heads * query_dim(), query_rank or hidden]
+  WeightMatrix down;      // [rank + rope_dim, hidden]
+  TensorView norm;        // [rank]
+  WeightMatrix key_up;    // of each head U^T: [heads * rank, nope_dim]
+  WeightMatrix value_up;  // of each head V: [heads * value_dim, rank]
+};
+
 struct LayerWeights {
-  TensorView input_norm;                             // [hidden]
-  WeightMatrix q_proj;                               // [q_size, hidden]
-  WeightMatrix k_proj;                               // [kv_size, hidden]
-  WeightMatrix v_proj;                               // [kv_size, hidden]
-  WeightMatrix o_proj;                               // [hidden, q_size]
+  TensorView input_norm;  // [hidden]
+  // Models with latent attention have this in place of Q, K and V.
+  std::optional<LatentWeights> latent;
+  WeightMatrix q_proj;  // [q_size, hidden]
+  WeightMatrix k_proj;  // [kv_size, hidden]
+  WeightMatrix v_proj;  // [kv_size, hidden]
+  WeightMatrix o_proj;  // [hidden, AttentionSize()]
   std::optional<TensorView> q_bias, k_bias, v_bias;  // when qkv_bias
   std::optional<TensorView> o_bias;                  // when o_bias
   std::optional<TensorView> q_norm, k_norm;          // [head_dim], when qk_norm
@@ -54,8 +68,9 @@ struct LayerWeights {
   std::optional<TensorView> choice_bias;  // [experts.count], when choice_bias
   std::vector<ExpertWeights> experts;     // experts.all() of them
 
-  // All matrices that are there, in a fixed order.
+  // All matrices that are there, in a fixed order; those of attention first.
   std::vector<const WeightMatrix*> Matrices() const;
+  std::vector<const WeightMatrix*> AttentionMatrices() const;
 };
 
 struct ModelWeights {
@@ -73,6 +88,11 @@ struct ModelWeights {
   // All matrices, in the same order.
   std::vector<const WeightMatrix*> AllMatrices() const;
 };
+
+// Of `shared` experts that all tokens pass through and that a file has as one
+// network, each by itself.
+std::vector<ExpertWeights> SplitShared(WeightMatrix gate, WeightMatrix up,
+                                       WeightMatrix down, int32_t shared);
 
 // Loads from `model`, a GGUF file or a directory. Tensors in the files that the
 // model does not use are ignored. NotFound names the file and the missing

@@ -12,6 +12,19 @@ using engine::ModelConfig;
 // Calls matrix(outputs, inputs, copies, of_experts) for each matrix of a layer,
 // where `experts` says of how many experts, shared ones included.
 template <typename Matrix>
+void ForEachLatentMatrix(const ModelConfig& c, Matrix matrix) {
+  const engine::LatentConfig& latent = c.latent;
+  const int64_t hidden = c.hidden_size;
+  const int64_t heads = c.num_heads;
+  const bool low_rank = latent.query_rank > 0;
+  if (low_rank) matrix(latent.query_rank, hidden, 1.0, false);
+  matrix(heads * latent.query_dim(), low_rank ? latent.query_rank : hidden, 1.0,
+         false);
+  matrix(latent.rank + latent.rope_dim, hidden, 1.0, false);
+  matrix(heads * latent.rank, latent.nope_dim, 1.0, false);
+  matrix(heads * latent.value_dim, latent.rank, 1.0, false);
+}
+template <typename Matrix>
 void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
                         Matrix matrix) {
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
@@ -21,9 +34,13 @@ void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
   const int64_t inner =
       mixes ? c.experts.intermediate_size : c.intermediate_size;
   const double copies = mixes ? experts : 1;
-  matrix(q_size, hidden, 1.0, false);
-  matrix(kv_size, hidden, 2.0, false);
-  matrix(hidden, q_size, 1.0, false);
+  if (c.IsLatent()) {
+    ForEachLatentMatrix(c, matrix);
+  } else {
+    matrix(q_size, hidden, 1.0, false);
+    matrix(kv_size, hidden, 2.0, false);
+  }
+  matrix(hidden, c.AttentionSize(), 1.0, false);
   matrix(inner, hidden, 2 * copies, mixes);
   matrix(hidden, inner, copies, mixes);
 }
@@ -155,14 +172,20 @@ double HeadBytes(const ModelConfig& config, WeightKind kind) {
   return MatrixBytes(config.vocab_size, config.hidden_size, KindOfOthers(kind));
 }
 
+double ScoredSize(const ModelConfig& config) {
+  const double of_values =
+      config.IsLatent() ? config.latent.rank : config.head_dim;
+  return config.num_heads * (config.head_dim + of_values) / 2;
+}
+
 double SequenceOperations(const ModelConfig& config, const SequenceStep& step) {
   double visible = 0;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     visible += VisiblePositions(config, layer, step);
   }
-  const double q_size = static_cast<double>(config.num_heads) * config.head_dim;
   return 2.0 * LayerMatrixParameters(config) * step.tokens +
-         2.0 * HeadParameters(config) * step.sampled + 4.0 * q_size * visible;
+         2.0 * HeadParameters(config) * step.sampled +
+         4.0 * ScoredSize(config) * visible;
 }
 
 double SequenceKvBytes(const ModelConfig& config, const KvLayout& layout,
@@ -189,6 +212,7 @@ KvLayout MakeKvLayout(const ModelConfig& config, engine::KvDtype dtype,
   layout.block_size = block_size;
   layout.num_kv_heads = config.num_kv_heads;
   layout.head_dim = config.head_dim;
+  layout.shared_value_dim = config.latent.rank;
   layout.dtype = dtype;
   return layout;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "engine/gemma_config.h"
+#include "engine/latent_config.h"
 #include "engine/rope_config.h"
 #include "model_tools/synth_tokenizer.h"
 
@@ -86,6 +87,49 @@ ModelShape MakeGlmShape(const char* name, const Geometry& g,
   config.qkv_bias = true;
   config.qk_norm = glm.qk_norm;
   config.rotary_dim = config.head_dim / 2;
+  return shape;
+}
+
+// Latent attention, and experts in groups.
+struct DeepseekGeometry {
+  engine::LatentConfig latent;
+  int32_t dense_layers, count, per_token, shared, intermediate;
+  int32_t groups, chosen_groups;
+  double scale;
+  // Of YaRN, from 4,096 positions: by how much, and the weight of what scores
+  // are multiplied by; 0: not stretched.
+  double factor, score_weight;
+};
+ModelShape MakeDeepseekShape(const char* name, const Geometry& g,
+                             const DeepseekGeometry& deepseek) {
+  ModelShape shape = MakeShape(name, g);
+  ModelConfig& config = shape.config;
+  config.latent = deepseek.latent;
+  engine::SetLatentHeads(config);
+  config.rope_interleaved = true;
+  engine::ExpertsConfig& experts = config.experts;
+  experts.count = deepseek.count;
+  experts.per_token = deepseek.per_token;
+  experts.shared = deepseek.shared;
+  experts.intermediate_size = deepseek.intermediate;
+  experts.groups = deepseek.groups;
+  experts.chosen_groups = deepseek.chosen_groups;
+  experts.scale = deepseek.scale;
+  experts.normalized = g.architecture != Architecture::kDeepseekV2;
+  if (experts.normalized) {
+    experts.score = engine::ExpertsConfig::Score::kSigmoid;
+    experts.choice_bias = true;
+  }
+  config.layer_has_experts.assign(config.num_layers, true);
+  std::fill_n(config.layer_has_experts.begin(), deepseek.dense_layers, false);
+  if (deepseek.factor > 1) {
+    RopeScaling& scaling = config.rope_scaling;
+    scaling.kind = RopeScaling::Kind::kYarn;
+    scaling.factor = deepseek.factor;
+    scaling.original_max_position = 4096;
+    scaling.score_weight = deepseek.score_weight;
+  }
+  engine::SetLatentScores(config);
   return shape;
 }
 
@@ -232,6 +276,49 @@ std::vector<ModelShape> MakeShapes() {
                       {Architecture::kGptOss, 36, 2880, 64, 8, 64, 2880, 201088,
                        131072, 1e-5, 1.5e5, false},
                       128),
+      MakeDeepseekShape(
+          "tiny-mla",
+          {Architecture::kDeepseekV3, 2, 64, 4, 1, 0, 96, 512, 1024, 1e-6, 1e4,
+           false},
+          {{32, 24, 16, 16, 64}, 1, 8, 2, 1, 48, 4, 2, 1.5, 1.0, 0}),
+      MakeDeepseekShape(
+          "DeepSeek-V2-Lite",
+          {Architecture::kDeepseekV2, 27, 2048, 16, 1, 0, 10944, 102400, 163840,
+           1e-6, 1e4, false},
+          {{512, 0, 128, 64, 128}, 1, 64, 6, 2, 1408, 1, 1, 1.0, 40.0, 0.707}),
+      MakeDeepseekShape("DeepSeek-V3",
+                        {Architecture::kDeepseekV3, 61, 7168, 128, 1, 0, 18432,
+                         129280, 163840, 1e-6, 1e4, false},
+                        {{512, 1536, 128, 64, 128},
+                         3,
+                         256,
+                         8,
+                         1,
+                         2048,
+                         8,
+                         4,
+                         2.5,
+                         40.0,
+                         1.0}),
+      MakeDeepseekShape("Kimi-K2",
+                        {Architecture::kDeepseekV3, 61, 7168, 64, 1, 0, 18432,
+                         163840, 131072, 1e-6, 5e4, false},
+                        {{512, 1536, 128, 64, 128},
+                         1,
+                         384,
+                         8,
+                         1,
+                         2048,
+                         1,
+                         1,
+                         2.827,
+                         32.0,
+                         1.0}),
+      MakeDeepseekShape(
+          "GLM-4.7-Flash",
+          {Architecture::kGlm4MoeLite, 47, 2048, 20, 1, 0, 10240, 154880,
+           202752, 1e-5, 1e6, false},
+          {{512, 768, 192, 64, 256}, 1, 64, 4, 1, 1536, 1, 1, 1.8, 1.0, 0}),
   };
 }
 
@@ -316,6 +403,10 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
   }
   if (changes.tie_word_embeddings) {
     config.tie_word_embeddings = *changes.tie_word_embeddings;
+  }
+  if (config.IsLatent() && (changes.kv_heads || changes.head_dim)) {
+    return absl::InvalidArgumentError(
+        "--kv-heads, --head-dim: latent attention has none of its own");
   }
   if (config.num_heads % config.num_kv_heads != 0) {
     return absl::InvalidArgumentError(

@@ -41,6 +41,34 @@ void ListStackedExperts(const ModelConfig& c, const std::string& mlp,
   add("experts.down_proj", inner, hidden, TensorRole::kResidualMatrix);
 }
 
+// Of latent attention, in place of Q, K and V.
+void ListLatent(const ModelConfig& c, const std::string& attention,
+                std::vector<TensorSpec>* tensors) {
+  const engine::LatentConfig& latent = c.latent;
+  const int64_t hidden = c.hidden_size;
+  const int64_t heads = c.num_heads;
+  const auto add = [&](const char* name, std::vector<int64_t> shape,
+                       TensorRole role) {
+    tensors->push_back(
+        {absl::StrCat(attention, name, ".weight"), std::move(shape), role});
+  };
+  int64_t inputs = hidden;
+  const char* queries = "q_proj";
+  if (latent.query_rank > 0) {
+    inputs = latent.query_rank;
+    queries = "q_b_proj";
+    add("q_a_proj", {inputs, hidden}, TensorRole::kMatrix);
+    add("q_a_layernorm", {inputs}, TensorRole::kNorm);
+  }
+  add(queries, {heads * latent.query_dim(), inputs},
+      TensorRole::kQueryKeyMatrix);
+  add("kv_a_proj_with_mqa", {latent.rank + latent.rope_dim, hidden},
+      TensorRole::kQueryKeyMatrix);
+  add("kv_a_layernorm", {latent.rank}, TensorRole::kNorm);
+  add("kv_b_proj", {heads * (latent.nope_dim + latent.value_dim), latent.rank},
+      TensorRole::kMatrix);
+}
+
 void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
                std::vector<TensorSpec>* tensors) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
@@ -64,7 +92,9 @@ void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
   };
   add("input_layernorm.weight", {hidden}, TensorRole::kNorm);
   const bool fused = c.architecture == engine::Architecture::kPhi3;
-  if (fused) {
+  if (c.IsLatent()) {
+    ListLatent(c, prefix + "self_attn.", tensors);
+  } else if (fused) {
     // Values, too, are drawn as queries and keys are.
     add_linear("self_attn.qkv_proj", q_size + 2 * kv_size, hidden,
                TensorRole::kQueryKeyMatrix, c.qkv_bias);
@@ -80,8 +110,8 @@ void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
     add("self_attn.q_norm.weight", {c.head_dim}, TensorRole::kNorm);
     add("self_attn.k_norm.weight", {c.head_dim}, TensorRole::kNorm);
   }
-  add_linear("self_attn.o_proj", hidden, q_size, TensorRole::kResidualMatrix,
-             c.o_bias);
+  add_linear("self_attn.o_proj", hidden, c.AttentionSize(),
+             TensorRole::kResidualMatrix, c.o_bias);
   add("post_attention_layernorm.weight", {hidden}, TensorRole::kNorm);
   if (c.post_norms) {
     add("pre_feedforward_layernorm.weight", {hidden}, TensorRole::kNorm);
@@ -101,20 +131,24 @@ void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
       add((block + "gate.e_score_correction_bias").c_str(), {c.experts.count},
           TensorRole::kBias);
     }
-    for (int32_t i = 0; i < c.experts.all(); ++i) {
-      const std::string expert = i < c.experts.count
-                                     ? absl::StrCat(block, "experts.", i, ".")
-                                     : block + "shared_experts.";
+    const auto add_network = [&](const std::string& expert, int64_t width) {
       const auto add_part = [&](const char* name, int64_t outputs,
                                 int64_t inputs, TensorRole role) {
         add((expert + name).c_str(), {outputs, inputs}, role);
       };
-      add_part(mixtral ? "w1.weight" : "gate_proj.weight", inner, hidden,
+      add_part(mixtral ? "w1.weight" : "gate_proj.weight", width, hidden,
                TensorRole::kMatrix);
-      add_part(mixtral ? "w3.weight" : "up_proj.weight", inner, hidden,
+      add_part(mixtral ? "w3.weight" : "up_proj.weight", width, hidden,
                TensorRole::kMatrix);
-      add_part(mixtral ? "w2.weight" : "down_proj.weight", hidden, inner,
+      add_part(mixtral ? "w2.weight" : "down_proj.weight", hidden, width,
                TensorRole::kResidualMatrix);
+    };
+    for (int32_t i = 0; i < c.experts.count; ++i) {
+      add_network(absl::StrCat(block, "experts.", i, "."), inner);
+    }
+    // Those that all tokens share are one network in files.
+    if (c.experts.shared > 0) {
+      add_network(block + "shared_experts.", c.experts.shared * inner);
     }
     return;
   }

@@ -35,6 +35,12 @@ const char* ModelType(Architecture architecture) {
       return "gpt_oss";
     case Architecture::kGemma3:
       return "gemma3_text";
+    case Architecture::kDeepseekV2:
+      return "deepseek_v2";
+    case Architecture::kDeepseekV3:
+      return "deepseek_v3";
+    case Architecture::kGlm4MoeLite:
+      return "glm4_moe_lite";
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -63,15 +69,21 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
               {"high_freq_factor", scaling.high_freq_factor},
               {"original_max_position_embeddings",
                static_cast<int64_t>(scaling.original_max_position)}};
-    case RopeScaling::Kind::kYarn:
-      return {{"rope_type", "yarn"},
-              {"factor", scaling.factor},
-              {"beta_fast", scaling.beta_fast},
-              {"beta_slow", scaling.beta_slow},
-              {"truncate", scaling.truncate},
-              {"attention_factor", scaling.attention_factor},
-              {"original_max_position_embeddings",
-               static_cast<int64_t>(scaling.original_max_position)}};
+    case RopeScaling::Kind::kYarn: {
+      ordered_json json = {
+          {"rope_type", "yarn"},
+          {"factor", scaling.factor},
+          {"beta_fast", scaling.beta_fast},
+          {"beta_slow", scaling.beta_slow},
+          {"truncate", scaling.truncate},
+          {"attention_factor", scaling.attention_factor},
+          {"original_max_position_embeddings",
+           static_cast<int64_t>(scaling.original_max_position)}};
+      if (scaling.score_weight > 0) {
+        json["mscale_all_dim"] = scaling.score_weight;
+      }
+      return json;
+    }
     case RopeScaling::Kind::kFactors:
       return {{"rope_type", engine::kFactorsRopeType},
               {"factors", scaling.factors},
@@ -80,16 +92,24 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
   LOG(FATAL) << "not a kind of RoPE scaling";
 }
 
-// Of GLM's, whose first layers may have none.
-void AddGlmExperts(const ModelConfig& c, ordered_json* json) {
+// Of GLM's and DeepSeek's, whose first layers may have none.
+void AddSharingExperts(const ModelConfig& c, ordered_json* json) {
   const engine::ExpertsConfig& experts = c.experts;
   (*json)["n_routed_experts"] = experts.count;
   (*json)["n_shared_experts"] = experts.shared;
   (*json)["moe_intermediate_size"] = experts.intermediate_size;
   (*json)["norm_topk_prob"] = experts.normalized;
   (*json)["routed_scaling_factor"] = experts.scale;
-  (*json)["n_group"] = 1;
-  (*json)["topk_group"] = 1;
+  (*json)["n_group"] = experts.groups;
+  (*json)["topk_group"] = experts.chosen_groups;
+  if (c.architecture == Architecture::kDeepseekV2) {
+    (*json)["scoring_func"] = "softmax";
+    (*json)["topk_method"] =
+        experts.groups > 1 ? "group_limited_greedy" : "greedy";
+  } else if (c.architecture != Architecture::kGlm4Moe) {
+    (*json)["scoring_func"] = "sigmoid";
+    (*json)["topk_method"] = "noaux_tc";
+  }
   int32_t dense = 0;
   while (dense < c.num_layers && !c.LayerHasExperts(dense)) ++dense;
   (*json)["first_k_dense_replace"] = dense;
@@ -103,7 +123,9 @@ void AddExperts(const ModelConfig& c, ordered_json* json) {
     (*json)["num_local_experts"] = experts.count;
     return;
   }
-  if (c.architecture == Architecture::kGlm4Moe) return AddGlmExperts(c, json);
+  if (c.architecture == Architecture::kGlm4Moe || c.IsLatent()) {
+    return AddSharingExperts(c, json);
+  }
   if (c.architecture == Architecture::kGptOss) {
     (*json)["num_local_experts"] = experts.count;
     (*json)["swiglu_limit"] = experts.swiglu_limit;
@@ -118,6 +140,23 @@ void AddExperts(const ModelConfig& c, ordered_json* json) {
     if (!c.LayerHasExperts(layer)) without.push_back(layer);
   }
   (*json)["mlp_only_layers"] = without;
+}
+
+// In place of what others say of heads.
+void AddLatent(const ModelConfig& c, ordered_json* json) {
+  const engine::LatentConfig& latent = c.latent;
+  json->erase("head_dim");
+  (*json)["num_key_value_heads"] = c.num_heads;
+  (*json)["attention_bias"] = false;
+  (*json)["q_lora_rank"] =
+      latent.query_rank > 0 ? ordered_json(latent.query_rank) : nullptr;
+  (*json)["kv_lora_rank"] = latent.rank;
+  (*json)["qk_nope_head_dim"] = latent.nope_dim;
+  (*json)["qk_rope_head_dim"] = latent.rope_dim;
+  (*json)["v_head_dim"] = latent.value_dim;
+  if (c.architecture != Architecture::kDeepseekV2) {
+    (*json)["rope_interleave"] = c.rope_interleaved;
+  }
 }
 
 void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {
@@ -204,6 +243,7 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
                                                          : "full_attention");
     }
   }
+  if (c.IsLatent()) AddLatent(c, &json);
   if (c.experts.count > 0) AddExperts(c, &json);
   AddSpecialTokens(c, &json);
   return json;

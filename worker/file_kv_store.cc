@@ -142,7 +142,10 @@ std::string IdentityOf(const FileKvStoreOptions& options) {
   return absl::StrCat(
       options.identity, " kv=", engine::KvDtypeName(layout.dtype),
       " layers=", layout.num_layers, " kv_heads=", layout.num_kv_heads,
-      " head_dim=", layout.head_dim, " block_size=", layout.block_size);
+      " head_dim=", layout.head_dim, " block_size=", layout.block_size,
+      layout.shares_values()
+          ? absl::StrCat(" shared_value_dim=", layout.shared_value_dim)
+          : "");
 }
 
 }  // namespace

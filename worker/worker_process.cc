@@ -410,10 +410,11 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine,
   const kv_transfer::PageSection keys{1, 16 * dim * element};
   const kv_transfer::PageSection values{dim / 16, 16 * 16 * element};
   const kv_transfer::PageSection scales{1, 16 * sizeof(float)};
-  if (layout.has_scales()) {
-    geometry.sections = {keys, scales, values, scales};
-  } else {
-    geometry.sections = {keys, values};
+  geometry.sections = {keys};
+  if (layout.has_scales()) geometry.sections.push_back(scales);
+  if (!layout.shares_values()) {
+    geometry.sections.push_back(values);
+    if (layout.has_scales()) geometry.sections.push_back(scales);
   }
   return geometry;
 }

@@ -1,6 +1,7 @@
 #include "engine/cpu/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -36,6 +37,8 @@ Attention::Attention(const Kernels& kernels, const KvPages& pages,
       pages_(pages),
       head_dim_(pages.layout().head_dim),
       stored_head_dim_(pages.layout().stored_head_dim()),
+      value_dim_(pages.layout().value_dim()),
+      stored_value_dim_(pages.layout().stored_value_dim()),
       num_kv_heads_(pages.layout().num_kv_heads),
       group_(num_heads / num_kv_heads_),
       max_tile_rows_(std::max(1, kTileQueries / group_)),
@@ -59,9 +62,10 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
                     int32_t layer, std::optional<int32_t> window,
                     absl::Span<const float> sinks, const uint16_t* queries,
                     int64_t query_stride, uint16_t* output,
-                    int64_t output_stride) {
-  const LayerRun run = {layer,        window, sinks,        queries,
-                        query_stride, output, output_stride};
+                    int64_t output_stride, int64_t output_head_stride) {
+  const LayerRun run = {
+      layer,        window, sinks,         queries,
+      query_stride, output, output_stride, output_head_stride};
   const int32_t per_item = HeadsPerItem(tiles, team.num_threads());
   const int64_t items_per_tile = (num_kv_heads_ + per_item - 1) / per_item;
   CutPieces(run, tiles, per_item, team.num_threads());
@@ -101,7 +105,10 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
 int32_t Attention::HeadsPerItem(absl::Span<const QueryTile> tiles,
                                 int32_t num_threads) const {
   // In scratch there is room for one head.
-  if (pages_.layout().dtype != KvDtype::kBf16) return 1;
+  if (pages_.layout().dtype != KvDtype::kBf16 ||
+      pages_.layout().shares_values()) {
+    return 1;
+  }
   const bool single =
       std::all_of(tiles.begin(), tiles.end(),
                   [](const QueryTile& tile) { return tile.rows == 1; });
@@ -181,9 +188,10 @@ void Attention::RunTile(const LayerRun& run, const QueryTile& tile, Heads heads,
 void Attention::RunSpan(const LayerRun& run, const QueryTile& tile, Heads heads,
                         int32_t first, int32_t end, Scratch& scratch,
                         Result& result) const {
-  result.Clear(Rows(tile, heads), stored_head_dim_);
-  const bool in_place =
-      tile.rows == 1 && pages_.layout().dtype == KvDtype::kBf16;
+  result.Clear(Rows(tile, heads), stored_value_dim_);
+  const bool in_place = tile.rows == 1 &&
+                        pages_.layout().dtype == KvDtype::kBf16 &&
+                        !pages_.layout().shares_values();
   CHECK(in_place || heads.count == 1);  // scratch holds keys of one head
   for (; first < end; first += kTilePositions) {
     const int32_t tile_end = std::min(end, first + kTilePositions);
@@ -226,11 +234,11 @@ void Attention::RunCopied(const LayerRun& run, const QueryTile& tile,
   sums.rows = rows;
   sums.b = scratch.values.data();
   sums.panel_stride = KvPages::kValuePanelStride;
-  sums.panels = stored_head_dim_ / kPanelColumns;
+  sums.panels = stored_value_dim_ / kPanelColumns;
   sums.k_pairs = count / 2;
   sums.accumulate = true;
   sums.c = result.sums.data();
-  sums.c_stride = stored_head_dim_;
+  sums.c_stride = stored_value_dim_;
   kernels_.matmul(sums);
 }
 
@@ -268,13 +276,13 @@ void Attention::RunInPlace(const LayerRun& run, const QueryTile& tile,
   MatmulArgs sums;
   sums.a_stride = kTilePositions;
   sums.rows = group_;
-  sums.panels = stored_head_dim_ / kPanelColumns;
+  sums.panels = stored_value_dim_ / kPanelColumns;
   sums.k_pairs = kPanelColumns / 2;
   sums.accumulate = true;
-  sums.c_stride = stored_head_dim_;
+  sums.c_stride = stored_value_dim_;
   for_slots([&](int32_t at, int32_t row, const KvPages::Slots& slots) {
     sums.a = scratch.probabilities.data() + int64_t{row} * kTilePositions + at;
-    sums.c = result.sums.data() + int64_t{row} * stored_head_dim_;
+    sums.c = result.sums.data() + int64_t{row} * stored_value_dim_;
     sums.b = slots.values;
     sums.panel_stride = slots.value_panel_stride;
     if (first + at + kPanelColumns > end) {
@@ -304,8 +312,8 @@ void Attention::Softmax(const LayerRun& run, const QueryTile& tile,
         visible_begin, visible_end, score_factor_, &result.states[r],
         scratch.probabilities.data() + int64_t{r} * kTilePositions);
     if (rescale != 1.0f) {
-      kernels_.scale(result.sums.data() + int64_t{r} * stored_head_dim_,
-                     rescale, stored_head_dim_);
+      kernels_.scale(result.sums.data() + int64_t{r} * stored_value_dim_,
+                     rescale, stored_value_dim_);
     }
   }
 }
@@ -313,9 +321,9 @@ void Attention::Softmax(const LayerRun& run, const QueryTile& tile,
 void Attention::Merge(int32_t rows, const Result& span, Result& total) const {
   for (int32_t r = 0; r < rows; ++r) {
     kernels_.merge_softmax(
-        &total.states[r], total.sums.data() + int64_t{r} * stored_head_dim_,
-        span.states[r], span.sums.data() + int64_t{r} * stored_head_dim_,
-        stored_head_dim_);
+        &total.states[r], total.sums.data() + int64_t{r} * stored_value_dim_,
+        span.states[r], span.sums.data() + int64_t{r} * stored_value_dim_,
+        stored_value_dim_);
   }
 }
 
@@ -328,13 +336,13 @@ void Attention::WriteOutput(const LayerRun& run, const QueryTile& tile,
     uint16_t* const out =
         run.output +
         (tile.first_output_row + r / per_token) * run.output_stride +
-        head * head_dim_;
+        head * run.output_head_stride;
     const SoftmaxState& state = result.states[r];
     // Where the sink is far above all scores, infinite: nothing is left.
     const float sink =
         run.sinks.empty() ? 0.0f : std::exp(run.sinks[head] - state.max);
-    kernels_.scale_round(result.sums.data() + int64_t{r} * stored_head_dim_,
-                         1.0f / (state.sum + sink), head_dim_, out);
+    kernels_.scale_round(result.sums.data() + int64_t{r} * stored_value_dim_,
+                         1.0f / (state.sum + sink), value_dim_, out);
   }
 }
 

@@ -49,14 +49,15 @@ class Attention final {
 
   int32_t MaxTileRows() const { return max_tile_rows_; }
 
-  // Results of all tiles. `queries` and `output` have num_heads * head_dim
-  // values per row, strides in elements. With a window, a query sees at most
-  // that many positions, its own included. `sinks` (ModelConfig) are one logit
-  // per head, or none.
+  // Results of all tiles. `queries` have num_heads * head_dim values per row,
+  // results num_heads * value_dim() (KvLayout), strides in elements; those of
+  // neighbouring heads lie `output_head_stride` apart. With a window, a query
+  // sees at most that many positions, its own included. `sinks` (ModelConfig)
+  // are one logit per head, or none.
   void Run(ThreadTeam& team, absl::Span<const QueryTile> tiles, int32_t layer,
            std::optional<int32_t> window, absl::Span<const float> sinks,
            const uint16_t* queries, int64_t query_stride, uint16_t* output,
-           int64_t output_stride);
+           int64_t output_stride, int64_t output_head_stride);
 
  private:
   // What one layer's run works on.
@@ -68,6 +69,7 @@ class Attention final {
     int64_t query_stride = 0;
     uint16_t* output = nullptr;
     int64_t output_stride = 0;
+    int64_t output_head_stride = 0;
 
     int32_t FirstVisible(int32_t position) const {
       return window && position >= *window ? position - *window + 1 : 0;
@@ -76,7 +78,7 @@ class Attention final {
   // The weighted sums of values so far, and what they are divided by, for the
   // rows of one or several KV heads.
   struct Result {
-    AlignedBuffer<float> sums;  // [heads][rows][stored head_dim]
+    AlignedBuffer<float> sums;  // [heads][rows][stored_value_dim()]
     std::vector<SoftmaxState> states;
 
     void Clear(int64_t rows, int64_t width);
@@ -149,6 +151,8 @@ class Attention final {
   const KvPages& pages_;
   const int32_t head_dim_;
   const int32_t stored_head_dim_;
+  const int32_t value_dim_;
+  const int32_t stored_value_dim_;
   const int32_t num_kv_heads_;
   const int32_t group_;  // query heads per KV head
   const int32_t max_tile_rows_;

@@ -97,6 +97,32 @@ std::vector<PanelSource> QkvPanels(const ModelConfig& config,
   return panels;
 }
 
+int32_t PanelsOf(int64_t outputs, int32_t unit) {
+  const int64_t columns = int64_t{unit} * kPanelColumns;
+  return static_cast<int32_t>((outputs + columns - 1) / columns) * unit;
+}
+
+std::vector<PanelSource> HeadPanels(const WeightMatrix& matrix, int32_t heads) {
+  std::vector<PanelSource> panels;
+  const int64_t rows = matrix.rows / heads;
+  for (int32_t h = 0; h < heads; ++h) {
+    AppendPanels(matrix, h * rows, rows, /*unit=*/1, &panels);
+  }
+  return panels;
+}
+
+// As CpuLatentWeights::down says.
+std::vector<PanelSource> LatentPanels(const LatentWeights& in,
+                                      const PackedShape& shape) {
+  std::vector<PanelSource> panels;
+  if (in.query_down.has_value()) {
+    AppendPanels(*in.query_down, 0, in.query_down->rows, /*unit=*/1, &panels);
+  }
+  AppendPanels(in.down, 0, in.down.rows, /*unit=*/1, &panels);
+  panels.resize(shape.panels, {&in.down, 0, 0});
+  return panels;
+}
+
 std::vector<PanelSource> GateUpPanels(const WeightMatrix& gate,
                                       const WeightMatrix& up) {
   std::vector<PanelSource> panels;
@@ -106,11 +132,6 @@ std::vector<PanelSource> GateUpPanels(const WeightMatrix& gate,
     AppendPanels(up, row, count, kGatePanels, &panels);
   }
   return panels;
-}
-
-int32_t PanelsOf(int64_t outputs, int32_t unit) {
-  const int64_t columns = int64_t{unit} * kPanelColumns;
-  return static_cast<int32_t>((outputs + columns - 1) / columns) * unit;
 }
 
 // The widest unit that a head's panels are a multiple of.
@@ -133,6 +154,33 @@ std::vector<PanelSource> OutputPanels(const WeightMatrix& matrix,
   std::vector<PanelSource> panels;
   AppendPanels(matrix, 0, matrix.rows, unit, &panels);
   return panels;
+}
+
+// Makes room for a layer's latent attention, and says where its parts are.
+void AppendLatentPlaces(const ModelConfig& config, WeightDtype dtype,
+                        const std::string& prefix, CpuLatentWeights& weights,
+                        std::vector<MatrixPlace>* places) {
+  const LatentConfig& latent = config.latent;
+  const int32_t hidden = config.hidden_size;
+  const int32_t query_panels = PanelsOf(latent.query_rank, 1);
+  weights.key_column = query_panels * kPanelColumns;
+  places->push_back(
+      {prefix + "latent_down",
+       OutputShape(dtype, hidden,
+                   weights.key_column + latent.rank + latent.rope_dim),
+       &weights.down});
+  const auto add = [&](const char* name, int32_t inputs, int32_t head_outputs,
+                       PackedMatrix* matrix) {
+    const int32_t panels = PanelsOf(head_outputs, 1);
+    places->push_back(
+        {prefix + name,
+         {dtype, HeadUnit(panels), inputs, config.num_heads * panels},
+         matrix});
+  };
+  add("queries", latent.query_rank > 0 ? latent.query_rank : hidden,
+      latent.query_dim(), &weights.queries);
+  add("key_up", latent.nope_dim, latent.rank, &weights.key_up);
+  add("value_up", latent.rank, latent.value_dim, &weights.value_up);
 }
 
 void CopyEmbedding(const WeightMatrix& embedding, ThreadTeam& team,
@@ -169,9 +217,23 @@ std::vector<MatrixSource> MatrixSources(const ModelConfig& config,
                                const WeightMatrix& up) {
     sources.push_back({GateUpPanels(gate, up), {&gate, &up}});
   };
-  for (const LayerWeights& in : weights.layers) {
+  const auto add_latent = [&](const LatentWeights& in) {
+    std::vector<const WeightMatrix*> parts = {&in.down};
+    if (in.query_down.has_value()) parts.push_back(&*in.query_down);
     sources.push_back(
-        {QkvPanels(config, in), {&in.q_proj, &in.k_proj, &in.v_proj}});
+        {LatentPanels(in, places[sources.size()].shape), std::move(parts)});
+    for (const WeightMatrix* const matrix :
+         {&in.queries, &in.key_up, &in.value_up}) {
+      sources.push_back({HeadPanels(*matrix, config.num_heads), {matrix}});
+    }
+  };
+  for (const LayerWeights& in : weights.layers) {
+    if (in.latent.has_value()) {
+      add_latent(*in.latent);
+    } else {
+      sources.push_back(
+          {QkvPanels(config, in), {&in.q_proj, &in.k_proj, &in.v_proj}});
+    }
     add_output(in.o_proj);
     if (!in.expert_router.has_value()) {
       add_gate_up(in.gate_proj, in.up_proj);
@@ -199,8 +261,8 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
   const int32_t heads = config.num_heads + 2 * config.num_kv_heads;
   const PackedShape qkv = {dtype, HeadUnit(head_panels), config.hidden_size,
                            heads * head_panels};
-  const PackedShape o = OutputShape(dtype, config.num_heads * config.head_dim,
-                                    config.hidden_size);
+  const PackedShape o = OutputShape(
+      dtype, static_cast<int32_t>(config.AttentionSize()), config.hidden_size);
   const auto gate_up = [&](WeightDtype of, int32_t inner) -> PackedShape {
     return {of, kGatePanels, config.hidden_size,
             2 * PanelsOf(inner, kGatePanels)};
@@ -214,7 +276,11 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
   for (int32_t i = 0; i < config.num_layers; ++i) {
     CpuLayerWeights& layer = weights.layers[i];
     const std::string prefix = absl::StrCat("layers.", i, ".");
-    places.push_back({prefix + "qkv", qkv, &layer.qkv});
+    if (config.IsLatent()) {
+      AppendLatentPlaces(config, dtype, prefix, layer.latent, &places);
+    } else {
+      places.push_back({prefix + "qkv", qkv, &layer.qkv});
+    }
     places.push_back({prefix + "o", o, &layer.o});
     if (!config.LayerHasExperts(i)) {
       const int32_t inner = config.intermediate_size;
@@ -317,6 +383,10 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
     layer.post_attention_norm = NormWeights(config, in.post_attention_norm);
     layer.gate_up_bias = GateUpBias(in);
     layer.down_bias = OutputBias(in.down_bias);
+    if (in.latent.has_value()) {
+      layer.latent.query_norm = OptionalFloats(in.latent->query_norm);
+      layer.latent.norm = Floats(in.latent->norm);
+    }
     layer.sinks = OptionalFloats(in.sinks);
     layer.router_bias = OptionalFloats(in.router_bias);
     layer.choice_bias = OptionalFloats(in.choice_bias);
@@ -340,6 +410,9 @@ void CpuWeights::ReadEmbedding(TokenId token, float* x) const {
 int64_t CpuWeights::matrix_bytes() const {
   int64_t bytes = lm_head.bytes();
   for (const CpuLayerWeights& layer : layers) {
+    const CpuLatentWeights& latent = layer.latent;
+    bytes += latent.down.bytes() + latent.queries.bytes() +
+             latent.key_up.bytes() + latent.value_up.bytes();
     bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gate_up.bytes() +
              layer.down.bytes() + layer.expert_router.bytes();
     for (const CpuExpertWeights& expert : layer.experts) {

@@ -35,8 +35,24 @@ struct CpuExpertWeights {
   std::vector<float> down_bias;
 };
 
+// Of latent attention (LatentConfig, model_config.h).
+struct CpuLatentWeights {
+  // What queries are made from, if there is such, then what is kept of a token,
+  // which begins at output `key_column`: both padded to whole panels.
+  PackedMatrix down;
+  int32_t key_column = 0;
+  std::vector<float> query_norm;  // [query_rank], or empty
+  std::vector<float> norm;        // [rank]
+  PackedMatrix queries;           // heads, each padded to whole panels
+  // Heads of `rank` outputs, and of value_dim.
+  PackedMatrix key_up;
+  PackedMatrix value_up;
+};
+
 struct CpuLayerWeights {
   std::vector<float> input_norm;  // [hidden]
+  // Models with latent attention have this in place of the next four.
+  CpuLatentWeights latent;
   // Heads of Q, then of K, then of V, each padded to whole panels.
   PackedMatrix qkv;
   std::vector<float> qkv_bias;

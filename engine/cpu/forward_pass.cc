@@ -29,6 +29,7 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       weights_(weights),
       pages_(kernels, layout, kv_memory),
       q_size_(config.num_heads * config.head_dim),
+      attention_size_(static_cast<int32_t>(config.AttentionSize())),
       rope_(config),
       sliding_rope_(SlidingRopeConfig(config)),
       matmul_(kernels, team),
@@ -36,8 +37,12 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       attention_(kernels, pages_, config.num_heads,
                  static_cast<float>(config.ScoreScale()), team.num_threads()),
       normed_(weights.dtype, config.hidden_size),
-      attended_(WeightDtype::kBf16, q_size_),
-      attended_quantized_(weights.dtype, q_size_),
+      query_latent_(weights.dtype, config.latent.query_rank),
+      nope_queries_(weights.dtype, config.latent.nope_dim),
+      mixed_(WeightDtype::kBf16, config.latent.rank),
+      mixed_quantized_(weights.dtype, config.latent.rank),
+      attended_(WeightDtype::kBf16, attention_size_),
+      attended_quantized_(weights.dtype, attention_size_),
       gated_(weights.dtype, config.intermediate_size),
       normed_exact_(WeightDtype::kBf16, config.hidden_size),
       gated_exact_(WeightDtype::kBf16, config.intermediate_size),
@@ -45,9 +50,12 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       expert_gated_(weights.dtype, config.experts.intermediate_size),
       row_scratch_(team.num_threads()),
       chosen_scratch_(team.num_threads()),
-      score_scratch_(team.num_threads()) {
+      score_scratch_(team.num_threads()),
+      chosen_groups_scratch_(team.num_threads()),
+      group_score_scratch_(team.num_threads()) {
   for (std::vector<float>& scratch : row_scratch_) {
-    scratch.resize(std::max(config.hidden_size, q_size_));
+    scratch.resize(std::max({config.hidden_size, attention_size_,
+                             config.head_dim, config.latent.query_rank}));
   }
 }
 
@@ -60,11 +68,19 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const CpuLayerWeights& layer = weights_.layers[i];
     Normalize(layer.input_norm, /*exact=*/lora_.any());
-    ProjectQkv(layer, i);
+    if (config_.IsLatent()) {
+      ProjectLatent(layer.latent, i);
+    } else {
+      ProjectQkv(layer, i);
+    }
     on_layer_done(i);
     if (i + 1 == config_.num_layers) KeepLogitRows();
     if (num_rows_ == 0) continue;
-    Attend(layer, i);
+    if (config_.IsLatent()) {
+      AttendLatent(layer.latent, i);
+    } else {
+      Attend(layer, i);
+    }
     if (lora_.any()) lora_.Multiply(i, LoraInput::kO, attended_);
     AddProduct(
         attended_quantized_.quantized() ? attended_quantized_ : attended_,
@@ -160,6 +176,15 @@ void ForwardPass::ReserveScratch() {
   }
   normed_.Reserve(num_rows_);
   queries_.Reserve(int64_t{num_rows_} * q_size_);
+  if (config_.IsLatent()) {
+    const int32_t of_heads = config_.num_heads * num_rows_;
+    query_latent_.Reserve(config_.latent.query_rank > 0 ? num_rows_ : 0);
+    latent_.Reserve(num_rows_ *
+                    int64_t{weights_.layers[0].latent.down.outputs()});
+    nope_queries_.Reserve(of_heads);
+    mixed_.Reserve(of_heads);
+    if (mixed_quantized_.quantized()) mixed_quantized_.Reserve(of_heads);
+  }
   attended_.Reserve(num_rows_);
   if (attended_quantized_.quantized()) attended_quantized_.Reserve(num_rows_);
   gated_.Reserve(num_rows_);
@@ -289,14 +314,19 @@ void ForwardPass::Attend(const CpuLayerWeights& layer, int32_t layer_index) {
       config_.LayerSlides(layer_index) ? config_.sliding_window : std::nullopt;
   attention_.Run(team_, tiles_, layer_index, window, layer.sinks,
                  queries_.data(), q_size_, attended_.bf16(0),
-                 attended_.stride());
+                 attended_.stride(), config_.head_dim);
   if (!attended_quantized_.quantized()) return;
   ForRows(2 * q_size_, [&](int32_t row, int32_t thread) {
-    float* const x = row_scratch_[thread].data();
-    const uint16_t* const from = attended_.bf16(row);
-    for (int32_t i = 0; i < q_size_; ++i) x[i] = Bf16ToFloat(from[i]);
-    attended_quantized_.Write(kernels_, row, /*first_column=*/0, x, q_size_);
+    QuantizeRow(attended_, row, thread, attended_quantized_);
   });
+}
+
+void ForwardPass::QuantizeRow(const Activations& from, int32_t row,
+                              int32_t thread, Activations& to) {
+  float* const x = row_scratch_[thread].data();
+  const uint16_t* const values = from.bf16(row);
+  for (int32_t i = 0; i < from.columns(); ++i) x[i] = Bf16ToFloat(values[i]);
+  to.Write(kernels_, row, /*first_column=*/0, x, from.columns());
 }
 
 void ForwardPass::KeepLogitRows() {

@@ -89,6 +89,18 @@ class ForwardPass final {
   void FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
                    const Strip& strip);
   void Attend(const CpuLayerWeights& layer, int32_t layer_index);
+  // Writes a row of `from`, which is bfloat16, in the form that `to` has.
+  void QuantizeRow(const Activations& from, int32_t row, int32_t thread,
+                   Activations& to);
+  // In place of ProjectQkv and Attend, in models with latent attention
+  // (LatentConfig): forward_pass_latent.cc.
+  void ProjectLatent(const CpuLatentWeights& weights, int32_t layer_index);
+  void WriteLatentKeys(const CpuLatentWeights& weights, int32_t layer_index);
+  void FinishLatentQueries(const Strip& strip);
+  void AttendLatent(const CpuLatentWeights& weights, int32_t layer_index);
+  // A product of each head's rows in `a`, [heads * rows], with its part of `b`.
+  void MultiplyHeads(const Activations& a, const PackedMatrix& b,
+                     Matmul::Finish finish);
   // Drops the rows whose result nobody needs: after the KV of the last layer
   // is written, all that have no logits.
   void KeepLogitRows();
@@ -148,7 +160,8 @@ class ForwardPass final {
   const ModelConfig& config_;
   const CpuWeights& weights_;
   const KvPages pages_;
-  const int32_t q_size_;
+  const int32_t q_size_;  // heads times what attention has of a query
+  const int32_t attention_size_;
   RopeTable rope_;
   RopeTable sliding_rope_;  // used with sliding_rope_theta
   Matmul matmul_;
@@ -170,9 +183,15 @@ class ForwardPass final {
   AlignedBuffer<float> product_;     // [rows][hidden], with post_norms
   Activations normed_;               // [rows][hidden]
   AlignedBuffer<uint16_t> queries_;  // [rows][q_size]
+  // Of latent attention.
+  AlignedBuffer<float> latent_;  // [rows][outputs of `down`]
+  Activations query_latent_;     // [rows][query_rank]
+  Activations nope_queries_;     // [heads][rows][nope_dim]
+  Activations mixed_;            // [heads][rows][rank], by attention
+  Activations mixed_quantized_;  // the same, for quantized weights
   // The output of attention is bfloat16; quantized weights take a second form.
-  Activations attended_;            // [rows][q_size]
-  Activations attended_quantized_;  // [rows][q_size]
+  Activations attended_;            // [rows][AttentionSize()]
+  Activations attended_quantized_;  // [rows][AttentionSize()]
   Activations gated_;               // [rows][intermediate]
   // In bfloat16, where the weights are quantized, for what is not.
   Activations normed_exact_;  // [rows][hidden], for routers and adapters
@@ -190,9 +209,11 @@ class ForwardPass final {
   Activations expert_gated_;         // [places][intermediate of one]
   AlignedBuffer<float> expert_out_;  // [places][hidden]
   AlignedBuffer<float> logits_;      // [some rows][vocab, padded]
-  std::vector<std::vector<float>> row_scratch_;       // per thread
-  std::vector<std::vector<int32_t>> chosen_scratch_;  // per thread
-  std::vector<std::vector<float>> score_scratch_;     // per thread
+  std::vector<std::vector<float>> row_scratch_;              // per thread
+  std::vector<std::vector<int32_t>> chosen_scratch_;         // per thread
+  std::vector<std::vector<float>> score_scratch_;            // per thread
+  std::vector<std::vector<int32_t>> chosen_groups_scratch_;  // per thread
+  std::vector<std::vector<float>> group_score_scratch_;      // per thread
 };
 
 }  // namespace baton::engine::cpu

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/types/span.h"
 #include "engine/cpu/forward_pass.h"
 
@@ -28,13 +30,39 @@ void ChooseLargest(absl::Span<const float> scores, int32_t count,
   }
 }
 
+// Leaves of the scores those of `chosen` groups of experts, the ones with the
+// largest sum of their best two scores, or of `best` = 1; the others become
+// less than any. Of equal ones the first goes before. `chosen_groups` and
+// `group_scores` are scratch.
+void KeepGroups(absl::Span<float> scores, int32_t groups, int32_t chosen,
+                int32_t best, std::vector<int32_t>& chosen_groups,
+                std::vector<float>& group_scores) {
+  const int64_t size = static_cast<int64_t>(scores.size()) / groups;
+  group_scores.resize(groups);
+  chosen_groups.resize(chosen);
+  for (int32_t g = 0; g < groups; ++g) {
+    int32_t of_group[2];
+    const absl::Span<const float> part = scores.subspan(g * size, size);
+    ChooseLargest(part, best, of_group);
+    group_scores[g] = 0;
+    for (int32_t i = 0; i < best; ++i) group_scores[g] += part[of_group[i]];
+  }
+  ChooseLargest(group_scores, chosen, chosen_groups.data());
+  for (int32_t g = 0; g < groups; ++g) {
+    if (absl::c_linear_search(chosen_groups, g)) continue;
+    std::fill_n(scores.begin() + g * size, size,
+                -std::numeric_limits<float>::infinity());
+  }
+}
+
 float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 // The scores of those chosen, and by what they are divided.
 float ScoreSoftmax(absl::Span<const float> logits,
                    absl::Span<const int32_t> chosen, bool normalized,
                    float* scores) {
-  const float max = logits[chosen[0]];
+  float max = logits[chosen[0]];
+  if (!normalized) max = *std::max_element(logits.begin(), logits.end());
   float sum = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
     scores[i] = std::exp(logits[chosen[i]] - max);
@@ -169,14 +197,23 @@ void ForwardPass::ChooseForRow(const CpuLayerWeights& layer,
   chosen.resize(experts.per_token);
   scores.resize(experts.count);
   float divisor;
+  const auto keep_groups = [&](int32_t best) {
+    if (experts.groups == 1) return;
+    KeepGroups(absl::MakeSpan(scores), experts.groups, experts.chosen_groups,
+               best, chosen_groups_scratch_[thread],
+               group_score_scratch_[thread]);
+  };
   if (experts.score == ExpertsConfig::Score::kSoftmax) {
-    ChooseLargest(logits, experts.per_token, chosen.data());
+    std::copy(logits.begin(), logits.end(), scores.begin());
+    keep_groups(/*best=*/1);
+    ChooseLargest(scores, experts.per_token, chosen.data());
     divisor = ScoreSoftmax(logits, chosen, experts.normalized, scores.data());
   } else {
     for (int32_t e = 0; e < experts.count; ++e) {
       scores[e] = Sigmoid(logits[e]);
       if (!layer.choice_bias.empty()) scores[e] += layer.choice_bias[e];
     }
+    keep_groups(/*best=*/2);
     ChooseLargest(scores, experts.per_token, chosen.data());
     divisor = ScoreSigmoid(logits, chosen, experts.normalized, scores.data());
   }

@@ -197,6 +197,13 @@ struct Kernels {
   // is slow to start.
   void (*copy)(const uint16_t* from, int32_t n, uint16_t* to);
 
+  // Of a panel of keys (kv_layout.h), `n` of their elements as panels of
+  // values: panel p, `panel_stride` further than the one before, has the
+  // elements from 16 p on of the panel's 16 keys. REQUIRES: n is a multiple
+  // of 16.
+  void (*values_of_keys)(const uint16_t* keys, int32_t n, int64_t panel_stride,
+                         uint16_t* values);
+
   // Turns `n` int8 pairs of a panel of keys or values (kv_layout.h) into
   // bfloat16 pairs: pair i of `pairs` is scaled with low_scales[i % 16] and
   // high_scales[i % 16].

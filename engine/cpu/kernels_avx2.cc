@@ -86,6 +86,47 @@ inline Halves ToBf16(Floats x) { return Narrow(RoundToBf16(x)); }
 #include "engine/cpu/matmul_mxfp4_avx2.inl"
 
 namespace baton::engine::cpu {
+namespace {
+
+// As values_of_keys.inl says, four blocks at a time.
+void ValuesOfKeys(const uint16_t* keys, int32_t n, int64_t panel_stride,
+                  uint16_t* values) {
+  constexpr int32_t kBlocks = 4;
+  constexpr int32_t kPairs = kPanelColumns / 2;
+  constexpr int32_t kSwapMiddle = 0xd8;
+  for (int32_t p = 0; p < n / kPanelColumns; ++p) {
+    for (int32_t part = 0; part < 4; ++part) {
+      const int32_t elements = part / 2 * kBlocks;
+      const int32_t slots = part % 2 * kBlocks;
+      __m256i rows[kBlocks];
+      for (int32_t i = 0; i < kBlocks; ++i) {
+        const __m256i row = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(
+            keys + (elements + i) * kPanelPairElements + 4 * slots));
+        rows[i] = _mm256_shufflehi_epi16(
+            _mm256_shufflelo_epi16(row, kSwapMiddle), kSwapMiddle);
+      }
+      const __m256i even01 = _mm256_unpacklo_epi64(rows[0], rows[1]);
+      const __m256i odd01 = _mm256_unpackhi_epi64(rows[0], rows[1]);
+      const __m256i even23 = _mm256_unpacklo_epi64(rows[2], rows[3]);
+      const __m256i odd23 = _mm256_unpackhi_epi64(rows[2], rows[3]);
+      const __m256i turned[kBlocks] = {
+          _mm256_permute2x128_si256(even01, even23, 0x20),
+          _mm256_permute2x128_si256(odd01, odd23, 0x20),
+          _mm256_permute2x128_si256(even01, even23, 0x31),
+          _mm256_permute2x128_si256(odd01, odd23, 0x31)};
+      for (int32_t i = 0; i < kBlocks; ++i) {
+        _mm256_storeu_si256(
+            reinterpret_cast<__m256i*>(
+                values + (slots + i) * kPanelPairElements + 4 * elements),
+            turned[i]);
+      }
+    }
+    keys += kPairs * kPanelPairElements;
+    values += panel_stride;
+  }
+}
+
+}  // namespace
 
 const Kernels kAvx2Kernels = {
     .name = "avx2",
@@ -107,6 +148,7 @@ const Kernels kAvx2Kernels = {
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,
+    .values_of_keys = ValuesOfKeys,
     .dequantize_pairs = DequantizePairs,
 };
 

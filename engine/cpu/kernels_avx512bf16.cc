@@ -206,6 +206,51 @@ void UnpackMxfp4(const UnpackArgs& args) {
 #include "engine/cpu/quant_matmul_vnni.inl"
 
 namespace baton::engine::cpu {
+namespace {
+
+// As values_of_keys.inl says, eight blocks at a time.
+void ValuesOfKeys(const uint16_t* keys, int32_t n, int64_t panel_stride,
+                  uint16_t* values) {
+  constexpr int32_t kPairs = kPanelColumns / 2;
+  constexpr int32_t kSwapMiddle = 0xd8;
+  for (int32_t p = 0; p < n / kPanelColumns; ++p) {
+    __m512i even[kPairs / 2];
+    __m512i odd[kPairs / 2];
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < kPairs / 2; ++i) {
+      __m512i rows[2];
+      for (int32_t j = 0; j < 2; ++j) {
+        const __m512i row =
+            _mm512_loadu_si512(keys + (2 * i + j) * kPanelPairElements);
+        rows[j] = _mm512_shufflehi_epi16(
+            _mm512_shufflelo_epi16(row, kSwapMiddle), kSwapMiddle);
+      }
+      even[i] = _mm512_unpacklo_epi64(rows[0], rows[1]);
+      odd[i] = _mm512_unpackhi_epi64(rows[0], rows[1]);
+    }
+    // The lanes of four, `first` and every other one behind.
+    const auto store = [&](const __m512i* from, int32_t first) {
+      const __m512i low01 = _mm512_shuffle_i64x2(from[0], from[1], 0x88);
+      const __m512i low23 = _mm512_shuffle_i64x2(from[2], from[3], 0x88);
+      const __m512i high01 = _mm512_shuffle_i64x2(from[0], from[1], 0xdd);
+      const __m512i high23 = _mm512_shuffle_i64x2(from[2], from[3], 0xdd);
+      uint16_t* const to = values + first * kPanelPairElements;
+      _mm512_storeu_si512(to, _mm512_shuffle_i64x2(low01, low23, 0x88));
+      _mm512_storeu_si512(to + 2 * kPanelPairElements,
+                          _mm512_shuffle_i64x2(high01, high23, 0x88));
+      _mm512_storeu_si512(to + 4 * kPanelPairElements,
+                          _mm512_shuffle_i64x2(low01, low23, 0xdd));
+      _mm512_storeu_si512(to + 6 * kPanelPairElements,
+                          _mm512_shuffle_i64x2(high01, high23, 0xdd));
+    };
+    store(even, 0);
+    store(odd, 1);
+    keys += kPairs * kPanelPairElements;
+    values += panel_stride;
+  }
+}
+
+}  // namespace
 
 const Kernels kAvx512Bf16Kernels = {
     .name = "avx512bf16",
@@ -227,6 +272,7 @@ const Kernels kAvx512Bf16Kernels = {
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,
+    .values_of_keys = ValuesOfKeys,
     .dequantize_pairs = DequantizePairs,
 };
 

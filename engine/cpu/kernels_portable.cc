@@ -62,6 +62,8 @@ inline Halves ToBf16(Floats x) { return Narrow(RoundToBf16(x)); }
 
 #include "engine/cpu/unpack_mxfp4.inl"
 
+#include "engine/cpu/values_of_keys.inl"
+
 namespace baton::engine::cpu {
 
 const Kernels kPortableKernels = {
@@ -84,6 +86,7 @@ const Kernels kPortableKernels = {
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,
+    .values_of_keys = ValuesOfKeys,
     .dequantize_pairs = DequantizePairs,
 };
 

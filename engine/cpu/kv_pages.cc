@@ -90,6 +90,7 @@ void KvPages::ReadSlots(const std::byte* head, int32_t slot, uint16_t* keys,
   const int32_t stored = layout_.stored_head_dim();
   const uint16_t* const page = reinterpret_cast<const uint16_t*>(head);
   kernels_.copy(page + slot * stored, kPanelColumns * stored, keys);
+  if (layout_.shares_values()) return;
   const uint16_t* from =
       reinterpret_cast<const uint16_t*>(head + layout_.ValuesOffset()) +
       slot * kPanelColumns;
@@ -107,6 +108,7 @@ void KvPages::DequantizeSlots(const std::byte* head, int32_t slot,
   kernels_.dequantize_pairs(
       reinterpret_cast<const int8_t*>(head) + slot * stored,
       stored / 2 * kPanelColumns, key_scales, key_scales, keys);
+  if (layout_.shares_values()) return;
   const int8_t* const from =
       reinterpret_cast<const int8_t*>(head + layout_.ValuesOffset()) +
       slot * kPanelColumns;
@@ -143,13 +145,17 @@ void KvPages::ReadTile(int32_t layer, absl::Span<const BlockId> blocks,
     } else {
       DequantizeSlots(head, slot, some_keys, some_values);
     }
+    if (layout_.shares_values()) {
+      kernels_.values_of_keys(some_keys, layout_.stored_value_dim(),
+                              kValuePanelStride, some_values);
+    }
   }
   // Blocks are not cleared between sequences, and zero times what may lie there
   // is not always zero.
   const int32_t whole =
       (end - first + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
   for (int32_t slot = end - first; slot < whole; ++slot) {
-    for (int32_t p = 0; p < layout_.stored_head_dim() / kPanelColumns; ++p) {
+    for (int32_t p = 0; p < layout_.stored_value_dim() / kPanelColumns; ++p) {
       uint16_t* const row =
           values + p * kValuePanelStride + slot / 2 * kPanelPairElements;
       for (int32_t c = 0; c < kPanelColumns; ++c) row[2 * c + slot % 2] = 0;
@@ -197,6 +203,7 @@ void KvPages::Prefetch(int32_t layer, absl::Span<const BlockId> blocks,
         Head(layer, blocks[at / layout_.block_size], kv_head);
     const int32_t slot = at % layout_.block_size;
     fetch(head + slot / kPanelColumns * key_bytes, key_bytes);
+    if (layout_.shares_values()) continue;
     const std::byte* values =
         head + layout_.ValuesOffset() + slot / kPanelColumns * panel_bytes;
     for (int32_t p = 0; p < layout_.stored_head_dim() / kPanelColumns; ++p) {

@@ -35,7 +35,8 @@ class KvPages final {
   void WriteValue(int32_t layer, absl::Span<const BlockId> blocks,
                   int32_t position, int32_t kv_head, const float* value) const;
 
-  // Reads positions [first, end) of a KV head as bfloat16: keys into panels of
+  // Reads positions [first, end) of a KV head as bfloat16, whether or not the
+  // layout has values of their own: keys into panels of
   // 16 positions and head_dim / 2 pairs, one after another (16 *
   // stored_head_dim values each); values into a panel per 16 elements of a
   // value, kValuePanelStride apart, with a pair of positions per row. Values
@@ -54,7 +55,8 @@ class KvPages final {
   // The same for the 16 positions from `position` on, in place: one panel of
   // keys, and values in panels `value_panel_stride` apart. Where a sequence
   // ends before the 16th, what follows is anything.
-  // REQUIRES: the dtype is kBf16; position is a multiple of 16.
+  // REQUIRES: the dtype is kBf16, there are values of their own; position is a
+  // multiple of 16.
   struct Slots {
     const uint16_t* keys = nullptr;
     const uint16_t* values = nullptr;

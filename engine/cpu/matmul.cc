@@ -67,10 +67,14 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
     CHECK_EQ(a.quantized(), TakesInt8(group.b->dtype()));
     CHECK_EQ(a.columns(), group.b->inputs());
     CHECK_EQ(strip_panels % group.b->unit(), 0);
-    CHECK_EQ(group.b->panels(), groups[0].b->panels());
+    CHECK_EQ(group.first_panel % group.b->unit(), 0);
+    CHECK_LE(group.end_panel(), group.b->panels());
+    CHECK_EQ(group.end_panel() - group.first_panel,
+             groups[0].end_panel() - groups[0].first_panel);
     first_items_.push_back(items);
-    items += int64_t{CeilDiv(group.b->panels(), strip_panels)} *
-             CeilDiv(group.rows, kStripRows);
+    items +=
+        int64_t{CeilDiv(group.end_panel() - group.first_panel, strip_panels)} *
+        CeilDiv(group.rows, kStripRows);
     most_rows = std::max(most_rows, group.rows);
   }
   if (items == 0) return;
@@ -87,7 +91,8 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
     const PackedMatrix& b = *group.b;
     const int32_t first_row = group.first_row;
     const int32_t rows = group.rows;
-    const int32_t strips = CeilDiv(b.panels(), strip_panels);
+    const int32_t end_panel = group.end_panel();
+    const int32_t strips = CeilDiv(end_panel - group.first_panel, strip_panels);
     const int32_t parts = CeilDiv(rows, kStripRows);
     const int32_t parts_per_block = kBlockRows / kStripRows;
     const int64_t items_per_block = int64_t{strips} * parts_per_block;
@@ -101,8 +106,9 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
     strip.first_row = first_row + begin;
     strip.rows =
         static_cast<int32_t>(int64_t{rows} * (part + 1) / parts) - begin;
-    strip.first_panel = in_block / block_parts * strip_panels;
-    strip.panels = std::min(strip_panels, b.panels() - strip.first_panel);
+    strip.first_panel =
+        group.first_panel + in_block / block_parts * strip_panels;
+    strip.panels = std::min(strip_panels, end_panel - strip.first_panel);
     strip.values = scratch_[thread].data();
     strip.stride = stride;
     strip.thread = thread;

@@ -37,11 +37,17 @@ struct Strip {
 };
 
 // Rows [first_row, first_row + rows) that are multiplied with a matrix of their
-// own.
+// own, or with panels of one that they share.
 struct RowGroup {
   int32_t first_row = 0;
   int32_t rows = 0;
   const PackedMatrix* b = nullptr;
+  int32_t first_panel = 0;
+  int32_t panels = 0;  // 0: all
+
+  int32_t end_panel() const {
+    return panels > 0 ? first_panel + panels : b->panels();
+  }
 };
 
 class Matmul final {
@@ -61,13 +67,14 @@ class Matmul final {
            const PackedMatrix& b, int32_t strip_panels, Finish finish);
 
   // The same of several groups of rows; those without rows are passed over.
-  // REQUIRES: as Run; the matrices are of one shape and dtype.
+  // REQUIRES: as Run; the matrices are of one shape and dtype, and the groups
+  // of as many panels, which begin at multiples of the unit.
   void RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
                  int32_t strip_panels, Finish finish);
 
  private:
   // Computes a strip into strip.values. `next_panel`: where its thread is
-  // likely to go on, perhaps behind the end.
+  // likely to go on, perhaps behind the end of the matrix.
   void ComputeStrip(const Activations& a, const PackedMatrix& b,
                     const Strip& strip, int32_t next_panel);
   // The same of MXFP4, with a kernel that does not unpack it.

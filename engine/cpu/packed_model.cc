@@ -85,6 +85,10 @@ std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
         &layer.feed_forward_out_norm);
     add(config.experts.choice_bias && config.LayerHasExperts(i), "choice_bias",
         config.experts.count, &layer.choice_bias);
+    add(config.IsLatent(), "latent_norm", config.latent.rank,
+        &layer.latent.norm);
+    add(config.latent.query_rank > 0, "query_norm", config.latent.query_rank,
+        &layer.latent.query_norm);
     add(config.attention_sinks, "sinks", config.num_heads, &layer.sinks);
     if (!config.LayerHasExperts(i)) continue;
     add(config.experts.router_bias, "router_bias", config.experts.count,

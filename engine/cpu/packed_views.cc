@@ -93,6 +93,32 @@ std::optional<TensorView> Optional(const std::vector<float>& values) {
   return FloatView(values);
 }
 
+LatentWeights ViewLatent(const ModelConfig& config, const CpuLatentWeights& in,
+                         Viewer& viewer) {
+  const LatentConfig& latent = config.latent;
+  // Heads, of `rows` each, are padded to whole panels.
+  const auto heads = [&](const char* name, const PackedMatrix& matrix,
+                         int64_t rows) {
+    const int64_t padded =
+        (rows + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+    return viewer.Matrix(name, matrix, config.num_heads * rows,
+                         {0, rows, padded});
+  };
+  LatentWeights out;
+  if (latent.query_rank > 0) {
+    out.query_down = viewer.Matrix("q_a_proj", in.down, latent.query_rank);
+    out.query_norm = FloatView(in.query_norm);
+  }
+  const int64_t kept = latent.rank + latent.rope_dim;
+  out.down =
+      viewer.Matrix("kv_a_proj", in.down, kept, {in.key_column, kept, kept});
+  out.norm = FloatView(in.norm);
+  out.queries = heads("queries", in.queries, latent.query_dim());
+  out.key_up = heads("key_up", in.key_up, latent.rank);
+  out.value_up = heads("value_up", in.value_up, latent.value_dim);
+  return out;
+}
+
 // Heads are padded to whole panels, and gate and up lie in turns, as
 // CpuLayerWeights says.
 LayerWeights ViewLayer(const ModelConfig& config, int32_t layer,
@@ -110,16 +136,20 @@ LayerWeights ViewLayer(const ModelConfig& config, int32_t layer,
   const OutputRun up = {kGroupInputs, kGroupInputs, 2 * kGroupInputs};
   LayerWeights out;
   out.input_norm = FloatView(in.input_norm);
-  out.q_proj = viewer.Matrix("q_proj", in.qkv, heads * head, q);
-  out.k_proj = viewer.Matrix("k_proj", in.qkv, kv_heads * head, k);
-  out.v_proj = viewer.Matrix("v_proj", in.qkv, kv_heads * head, v);
+  out.o_proj = viewer.Matrix("o_proj", in.o, config.hidden_size);
+  if (config.IsLatent()) {
+    out.latent = ViewLatent(config, in.latent, viewer);
+  } else {
+    out.q_proj = viewer.Matrix("q_proj", in.qkv, heads * head, q);
+    out.k_proj = viewer.Matrix("k_proj", in.qkv, kv_heads * head, k);
+    out.v_proj = viewer.Matrix("v_proj", in.qkv, kv_heads * head, v);
+  }
   out.q_bias = viewer.Bias(in.qkv_bias, heads * head, q);
   out.k_bias = viewer.Bias(in.qkv_bias, kv_heads * head, k);
   out.v_bias = viewer.Bias(in.qkv_bias, kv_heads * head, v);
   out.q_norm = Optional(in.q_norm);
   out.k_norm = Optional(in.k_norm);
   out.sinks = Optional(in.sinks);
-  out.o_proj = viewer.Matrix("o_proj", in.o, config.hidden_size);
   out.o_bias = viewer.Bias(in.o_bias, config.hidden_size);
   out.post_attention_norm = FloatView(in.post_attention_norm);
   if (config.LayerHasExperts(layer)) {

@@ -52,6 +52,16 @@ StagedArena::Kind StagedKind(const EngineOptions& options) {
 
 absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout,
                         int32_t ranks, const DeviceProperties& device) {
+  if (config.IsLatent()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "architectures: ", ArchitectureName(config.architecture),
+        " has latent attention, which the cpu backend alone computes"));
+  }
+  if (config.experts.groups > 1 || config.experts.shared > 1) {
+    return absl::UnimplementedError(
+        "n_group, n_shared_experts: the cuda backend knows one group of "
+        "experts, and one shared expert");
+  }
   BATON_RETURN_IF_ERROR(CheckShards(config, ranks));
   if (!IsAttentionHeadDim(layout.stored_head_dim())) {
     return absl::UnimplementedError(absl::StrCat(

@@ -151,7 +151,7 @@ void BM_Attention(benchmark::State& state, const cpu::Kernels* kernels) {
   for (auto _ : state) {
     attention.Run(team, tiles, /*layer=*/0, /*window=*/std::nullopt,
                   /*sinks=*/{}, queries.data(), query_size, output.data(),
-                  query_size);
+                  query_size, layout.head_dim);
   }
   // Two products of head_dim per query, head and visible position.
   const double visible = rows * (before + (rows + 1) / 2.0);

@@ -114,6 +114,23 @@ TEST(FeedForwardConfigTest, MixturesWithASharedExpert) {
   EXPECT_EQ(config.experts.count, 0);
 }
 
+TEST(FeedForwardConfigTest, ExpertsInGroups) {
+  const json glm = ConfigJson("Glm4MoeForCausalLM");
+  ModelConfig config = MustLoadConfig(
+      With(glm, {{"n_group", 8}, {"topk_group", 4}, {"n_shared_experts", 2}}));
+  EXPECT_EQ(config.experts.groups, 8);
+  EXPECT_EQ(config.experts.chosen_groups, 4);
+  EXPECT_EQ(config.experts.shared, 2);
+  EXPECT_EQ(config.experts.all(), 130);
+  // All of them are no choice.
+  config = MustLoadConfig(With(glm, {{"n_group", 8}, {"topk_group", 8}}));
+  EXPECT_EQ(config.experts.groups, 1);
+  EXPECT_EQ(config.experts.chosen_groups, 1);
+  config = MustLoadConfig(
+      With(glm, {{"mlp_layer_types", {"dense", "sparse", "dense", "sparse"}}}));
+  EXPECT_THAT(config.layer_has_experts, ElementsAre(false, true, false, true));
+}
+
 TEST(FeedForwardConfigTest, MixturesOfGptOss) {
   // What transformers takes where the file says nothing.
   const json gpt_oss =
@@ -186,6 +203,18 @@ TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
       {glm, {{"n_shared_experts", -1}}, "n_shared_experts is -1"},
       {glm, {{"routed_scaling_factor", 0}}, "routed_scaling_factor is 0"},
       {glm, {{"first_k_dense_replace", "a"}}, "first_k_dense_replace is \"a\""},
+      {glm, {{"n_group", 7}}, "n_group is 7, it must be a divisor of"},
+      {glm, {{"n_group", 128}, {"topk_group", 64}}, "n_group is 128, it must"},
+      {glm,
+       {{"n_group", 64}, {"topk_group", 3}},
+       "topk_group is 3, it must be at most n_group (64), and so many that"},
+      {glm, {{"topk_group", 2}}, "topk_group is 2, it must be at most n_group"},
+      {glm,
+       {{"mlp_layer_types", {"sparse"}}},
+       "mlp_layer_types is [\"sparse\"], it must be a list of"},
+      {glm,
+       {{"mlp_layer_types", {"sparse", "moe", "dense", "dense"}}},
+       "mlp_layer_types[1] is \"moe\""},
       {glm,
        {{"num_experts_per_tok", 129}},
        "num_experts_per_tok is 129, it must be at most the number of experts "
@@ -198,9 +227,9 @@ TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
   }
   const std::vector<std::tuple<json, json, std::string>> unknown = {
       {qwen, {{"use_sliding_window", true}}, "use_sliding_window"},
-      {glm, {{"n_shared_experts", 2}}, "n_shared_experts is 2; Baton knows"},
-      {glm, {{"n_group", 8}}, "n_group is 8; Baton knows 1"},
-      {glm, {{"topk_group", 2}}, "topk_group is 2; Baton knows 1"}};
+      {glm, {{"moe_layer_freq", 2}}, "moe_layer_freq is 2; Baton knows 1"},
+      {glm, {{"scoring_func", "softmax"}}, "scoring_func is \"softmax\""},
+      {glm, {{"topk_method", "greedy"}}, "topk_method is \"greedy\""}};
   for (const auto& [base, changes, message] : unknown) {
     const auto result = LoadConfig(With(base, changes));
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented)

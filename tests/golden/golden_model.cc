@@ -22,6 +22,12 @@ const std::vector<std::string>& GoldenAdapterNames() {
   return *names;
 }
 
+const std::vector<std::string>& GoldenLatentNames() {
+  static const auto* const names =
+      new std::vector<std::string>{"deepseek_v2", "deepseek_v3"};
+  return *names;
+}
+
 std::vector<std::string> GoldenNames() {
   std::vector<std::string> names = GoldenModelNames();
   names.insert(names.end(), GoldenAdapterNames().begin(),

@@ -282,6 +282,10 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"gemma3", "query_pre_attn_scalar", 16},
       {"gemma3", "sliding_window", 10},
       {"gemma3", "layer_types", {"sliding_attention", "sliding_attention"}},
+      {"deepseek_v2", "topk_method", "greedy"},
+      {"deepseek_v2", "routed_scaling_factor", 1.0},
+      {"deepseek_v3", "topk_group", 3},
+      {"deepseek_v3", "rope_scaling", nullptr},
       {"phi3_long", "max_position_embeddings", 512},
       {"phi3_long", "original_max_position_embeddings", 96},
       {"qwen2_yarn",
@@ -319,8 +323,15 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
   }
 }
 
+std::vector<std::string> AllGoldenNames() {
+  std::vector<std::string> names = GoldenNames();
+  names.insert(names.end(), GoldenLatentNames().begin(),
+               GoldenLatentNames().end());
+  return names;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
-                         testing::Combine(testing::ValuesIn(GoldenNames()),
+                         testing::Combine(testing::ValuesIn(AllGoldenNames()),
                                           testing::ValuesIn(InstructionSets())),
                          [](const auto& info) {
                            const std::string& isa = std::get<1>(info.param);

@@ -18,6 +18,7 @@ import sys
 import numpy as np
 import torch
 
+import deepseek
 import gemma
 import gpt_oss
 import reference
@@ -196,6 +197,39 @@ MODELS = {
             "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
             "beta_slow": 0.25, "truncate": False,
             "original_max_position_embeddings": 32})),
+    # Keys and values made from few numbers, queries from the hidden state; two
+    # shared experts in one, shares as the softmax has them, scaled, of experts
+    # in the best two of four groups; stored as float32.
+    "deepseek_v2": (28, base_config(
+        "DeepseekV2ForCausalLM", "deepseek_v2", hidden_size=64,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=88, vocab_size=152, rms_norm_eps=1e-6,
+        torch_dtype="float32", rope_scaling=None, attention_bias=False,
+        q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=20,
+        qk_rope_head_dim=8, v_head_dim=64, n_routed_experts=8,
+        n_shared_experts=2, num_experts_per_tok=3, moe_intermediate_size=40,
+        n_group=4, topk_group=2, topk_method="group_limited_greedy",
+        scoring_func="softmax", norm_topk_prob=False,
+        routed_scaling_factor=2.5, first_k_dense_replace=1,
+        moe_layer_freq=1)),
+    # Queries, too, from few numbers; scores by sigmoid, groups by their best
+    # two; a stretched context whose scores are larger; every layer with
+    # experts but the first.
+    "deepseek_v3": (29, base_config(
+        "DeepseekV3ForCausalLM", "deepseek_v3", hidden_size=64,
+        num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=6,
+        intermediate_size=80, vocab_size=150, rms_norm_eps=1e-6,
+        max_position_embeddings=128, attention_bias=False,
+        q_lora_rank=24, kv_lora_rank=48, qk_nope_head_dim=16,
+        qk_rope_head_dim=12, v_head_dim=64, n_routed_experts=9,
+        n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=48,
+        n_group=3, topk_group=2, topk_method="noaux_tc",
+        scoring_func="sigmoid", norm_topk_prob=True,
+        routed_scaling_factor=1.5, first_k_dense_replace=1, moe_layer_freq=1,
+        rope_scaling={
+            "type": "yarn", "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.25,
+            "mscale": 1.0, "mscale_all_dim": 0.8,
+            "original_max_position_embeddings": 32})),
 }
 # LoRA adapters: of which model, and PEFT's config.
 ADAPTERS = {
@@ -234,17 +268,22 @@ ROPE_PARAMETERS = {"qwen3"}
 def resolved(config):
     """The config with the defaults filled in that the reference needs."""
     full = dict(config)
+    if deepseek.is_latent(config):
+        return full
     full.setdefault("head_dim",
                     config["hidden_size"] // config["num_attention_heads"])
     return full
 
 
-def expert_requests(rng, vocab, experts, chosen):
+def expert_requests(rng, config, experts, chosen):
     """[vocab, experts]: for each token its experts in another order, those to
     be chosen well ahead of the others."""
+    if deepseek.is_latent(config):
+        return deepseek.expert_requests(rng, config)
     levels = np.concatenate((1.3 + 0.5 * np.arange(chosen),
                              -1.0 - 0.2 * np.arange(experts - chosen)))
-    return np.stack([rng.permutation(levels) for _ in range(vocab)])
+    return np.stack([rng.permutation(levels)
+                     for _ in range(config["vocab_size"])])
 
 
 def make_weights(config, seed):
@@ -253,8 +292,8 @@ def make_weights(config, seed):
     rng = np.random.RandomState(seed)
     dtype = DTYPES[config["torch_dtype"]][0]
     hidden = config["hidden_size"]
-    q_size = config["num_attention_heads"] * config["head_dim"]
-    kv_size = config["num_key_value_heads"] * config["head_dim"]
+    q_size = config["num_attention_heads"] * config.get("head_dim", 0)
+    kv_size = config["num_key_value_heads"] * config.get("head_dim", 0)
     weights = {}
 
     def put(name, shape, std, mean=0.0):
@@ -284,7 +323,7 @@ def make_weights(config, seed):
     favoured = int(kind == reference.GLM)
     most = max(reference.layer_experts(config)) - favoured
     if most > 0:
-        asked = expert_requests(rng, config["vocab_size"], most,
+        asked = expert_requests(rng, config, most,
                                 config["num_experts_per_tok"] - favoured)
         weights["model.embed_tokens.weight"][:, :most] = torch.from_numpy(
             embed_std * asked).to(dtype)
@@ -293,9 +332,12 @@ def make_weights(config, seed):
         before, behind, before_mlp, behind_mlp = gemma.norm_names(config)
         put(layer + before + ".weight", (hidden,), 0.2, one)
         attn = layer + "self_attn."
-        matrix(attn + "q_proj", q_size, hidden, 1.0, qkv_bias)
-        matrix(attn + "k_proj", kv_size, hidden, 1.0, qkv_bias)
-        matrix(attn + "v_proj", kv_size, hidden, 1.0, qkv_bias)
+        if deepseek.is_latent(config):
+            q_size = deepseek.put_attention(config, attn, put, matrix)
+        else:
+            matrix(attn + "q_proj", q_size, hidden, 1.0, qkv_bias)
+            matrix(attn + "k_proj", kv_size, hidden, 1.0, qkv_bias)
+            matrix(attn + "v_proj", kv_size, hidden, 1.0, qkv_bias)
         matrix(attn + "o_proj", hidden, q_size, 1.5, o_bias)
         weights[attn + "o_proj.weight"][:most] *= ROUTER_WRITE
         if kind == gpt_oss.NAME:
@@ -317,10 +359,17 @@ def make_weights(config, seed):
             if kind == gpt_oss.NAME:
                 put(layer + router + ".bias", (experts,), 0.1)
             # Each layer gives a token other experts.
-            for e, column in enumerate(rng.permutation(experts - favoured)):
+            others = (deepseek.permute_experts(rng, config)
+                      if deepseek.is_latent(config)
+                      else rng.permutation(experts - favoured))
+            for e, column in enumerate(others):
                 weights[layer + router + ".weight"][e + favoured, column] += (
                     1 / embed_std)
             inter = config.get("moe_intermediate_size", inter)
+            if kind == deepseek.V3:
+                weights[layer + router + ".e_score_correction_bias"] = (
+                    torch.from_numpy(
+                        deepseek.choice_bias(config)[others]).float())
             if favoured:
                 bias = 0.05 * rng.standard_normal(experts)
                 bias[0] += 1.5
@@ -330,6 +379,9 @@ def make_weights(config, seed):
         if experts and config.get("n_shared_experts"):
             prefixes.append("mlp.shared_experts.")
         for mlp in (layer + prefix for prefix in prefixes):
+            if "shared" in mlp:
+                inter = (config["moe_intermediate_size"]
+                         * config["n_shared_experts"])
             matrix(mlp + gate, inter, hidden, 1.0, mlp_bias)
             matrix(mlp + up, inter, hidden, 1.0, mlp_bias)
             matrix(mlp + down, hidden, inter, 1.0, mlp_bias)

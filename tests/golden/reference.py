@@ -4,7 +4,7 @@ An independent reference for the engine: it follows the papers (RMSNorm
 arXiv 1910.07467, RoPE 2104.09864, YaRN 2309.00071, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
 window 2310.06825, Mixtral's experts 2401.04088, DeepSeek's 2401.06066 and
 2412.19437, as GLM has them, attention sinks 2309.17453 and gpt-oss's model card
-2508.10925, gemma.py) and the meaning that Hugging Face
+2508.10925, gemma.py, deepseek.py) and the meaning that Hugging Face
 transformers documents for each field of config.json. No cache, no blocks, no
 batching tricks: every position is computed from the whole sequence.
 
@@ -16,6 +16,7 @@ import math
 
 import torch
 
+import deepseek
 import gemma
 import gpt_oss
 
@@ -28,7 +29,8 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
            "yarn_linear", "gate_up_swapped",
            "rope_everywhere", "longrope_short",
-           "longrope_magnitude_off") + gpt_oss.MUTANTS + gemma.MUTANTS
+           "longrope_magnitude_off") + (
+               gpt_oss.MUTANTS + gemma.MUTANTS + deepseek.MUTANTS)
 GLM = "Glm4MoeForCausalLM"
 PHI = "Phi3ForCausalLM"
 
@@ -42,6 +44,8 @@ def has_qk_norm(config):
 
 def rotary_dim(config, mutate=None):
     """How many elements of a head RoPE turns, the first ones."""
+    if deepseek.is_latent(config):
+        return config["qk_rope_head_dim"]
     share = config.get("partial_rotary_factor", 1.0)
     return int(config["head_dim"] * (1.0 if mutate == "rotary_whole"
                                      else share))
@@ -112,10 +116,15 @@ def rope_magnitude(config, mutate=None):
         original = config["original_max_position_embeddings"]
         factor = config["max_position_embeddings"] / original
         return math.sqrt(1 + math.log(factor) / math.log(original))
-    if scaling.get("rope_type") != "yarn" or mutate in ("scaling_off",
-                                                        "yarn_magnitude_off"):
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind != "yarn" or mutate in ("scaling_off", "yarn_magnitude_off"):
         return 1.0
-    return 0.1 * math.log(scaling["factor"]) + 1
+    weights = [scaling.get(name, 0) for name in ("mscale", "mscale_all_dim")]
+    if not all(weights):
+        weights = [1, 0]
+    above, below = (0.1 * weight * math.log(scaling["factor"]) + 1
+                    for weight in weights)
+    return above / below
 
 
 def apply_rope(x, inv, magnitude, mutate=None):
@@ -205,7 +214,7 @@ def layer_experts(config):
     kind = config["architectures"][0]
     if kind in ("MixtralForCausalLM", gpt_oss.NAME):
         return [config["num_local_experts"]] * layers
-    if kind == GLM:
+    if kind in (GLM, deepseek.V2, deepseek.V3):
         dense = config["first_k_dense_replace"]
         return [0 if i < dense else config["n_routed_experts"]
                 for i in range(layers)]
@@ -229,7 +238,7 @@ def mlp_names(config, experts):
 
 def expert_shares(config, logits, bias=None, mutate=None):
     """[tokens, experts]: what each expert's output counts; 0 if not chosen.
-    GLM's score each by itself, and are chosen with a bias."""
+    GLM's and DeepSeek-V3's score each by itself, and are chosen with a bias."""
     count = config["num_experts_per_tok"]
     if mutate == "experts_one_less":
         count -= 1
@@ -237,7 +246,7 @@ def expert_shares(config, logits, bias=None, mutate=None):
     normalize = config.get("norm_topk_prob", True)
     if mutate == "experts_normalization_flipped":
         normalize = not normalize
-    glm = config["architectures"][0] == GLM
+    glm = config["architectures"][0] in (GLM, deepseek.V3)
     if glm and mutate != "scores_softmax":
         scores = torch.sigmoid(logits)
     else:
@@ -245,11 +254,12 @@ def expert_shares(config, logits, bias=None, mutate=None):
     choose_by = scores
     if bias is not None and mutate != "choice_bias_off":
         choose_by = scores + bias
+    choose_by = deepseek.keep_groups(config, choose_by, mutate)
     top = choose_by.topk(count, dim=-1)
     share = scores.gather(-1, top.indices)
     if normalize:
         share = share / share.sum(-1, keepdim=True)
-    if glm and mutate != "share_scale_off":
+    if "routed_scaling_factor" in config and mutate != "share_scale_off":
         share = share * config["routed_scaling_factor"]
     if mutate == "experts_unweighted":
         share = torch.full_like(share, 1.0 / count)
@@ -281,18 +291,18 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
     def rnd(x):
         return x.bfloat16().float() if bf16 else x
 
-    def weight(name):
-        return rnd(weights[name].float())
+    def weight(name, of=weights):
+        return rnd(of[name].float())
 
-    def linear(x, name):
-        y = rnd(x) @ weight(name + ".weight").T
+    def linear(x, name, of=weights):
+        y = rnd(x) @ weight(name + ".weight", of).T
         if name + ".bias" in weights and mutate != "bias_off":
             y = y + weights[name + ".bias"].float()
         return y
 
     heads = config["num_attention_heads"]
     kv_heads = config["num_key_value_heads"]
-    dim = config["head_dim"]
+    dim = config.get("head_dim")
     eps = config["rms_norm_eps"]
     inv = inverse_frequencies(config, mutate)
     sliding_inv = inverse_frequencies(gemma.sliding_config(config, mutate),
@@ -305,17 +315,21 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
                                    mutate)
         return rms_norm(x, weight, eps, mutate)
 
+    def latent_norm(x, name):
+        return rms_norm(x, weights[name + ".weight"].float(),
+                        deepseek.LATENT_EPS)
+
     def split(x, count):
         return x.view(batch, length, count, dim).transpose(1, 2)
 
-    def mlp(h, prefix, names):
+    def mlp(h, prefix, names, of=weights):
         gate, up, down = (prefix + name for name in names)
-        gate, up = linear(h, gate), linear(h, up)
+        gate, up = linear(h, gate, of), linear(h, up, of)
         if "swiglu_limit" in config:
             gated = gpt_oss.swiglu(gate, up, config["swiglu_limit"], mutate)
         else:
             gated = gemma.gated(config, gate, up, mutate)
-        return linear(gated, down)
+        return linear(gated, down, of)
 
     def mixture(h, layer, experts):
         prefix, names, router = mlp_names(config, experts)
@@ -327,7 +341,16 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         shared = layer + "mlp.shared_experts."
         if shared + names[0] + ".weight" in weights and (
                 mutate != "shared_expert_off"):
-            out += mlp(rows, shared, names)
+            used = weights
+            if mutate == "one_shared_expert":
+                inner = config["moe_intermediate_size"]
+                kept = {shared + name + ".weight": (
+                    weights[shared + name + ".weight"][:, :inner]
+                    if name == names[2]
+                    else weights[shared + name + ".weight"][:inner])
+                        for name in names}
+                used = dict(weights, **kept)
+            out += mlp(rows, shared, names, used)
         for e in range(experts):
             chosen = shares[:, e].nonzero()[:, 0]
             read = (e + 1) % experts if mutate == "experts_shifted" else e
@@ -344,6 +367,19 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         before, behind, before_mlp, behind_mlp = (
             name and layer + name for name in gemma.norm_names(config))
         h = norm(x, before)
+        if deepseek.is_latent(config):
+            out = deepseek.attention(
+                config, h, layer, linear, latent_norm,
+                lambda y: apply_rope(y, inv, magnitude, mutate), rnd,
+                attention_mask(length, window, mutate), weights, mutate)
+            x = x + linear(out, layer + "self_attn.o_proj")
+            h = norm(x, before_mlp)
+            if experts[i]:
+                x = x + mixture(h, layer, experts[i])
+            else:
+                prefix, names, _ = mlp_names(config, 0)
+                x = x + mlp(h, layer + prefix, names)
+            continue
         q = split(linear(h, layer + "self_attn.q_proj"), heads)
         k = split(linear(h, layer + "self_attn.k_proj"), kv_heads)
         v = split(linear(h, layer + "self_attn.v_proj"), kv_heads)

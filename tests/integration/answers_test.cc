@@ -283,5 +283,17 @@ TEST_F(AnswersTest, ManyAtOnceThroughMixturesOfExperts) {
   ExpectManyAtOnceOverUnequalWorkers(48);
 }
 
+// Of whose KV there are keys alone.
+TEST_F(AnswersTest, ManyAtOnceWithLatentAttention) {
+  TinyModelOptions options;
+  options.architecture = "DeepseekV3ForCausalLM";
+  options.experts = 9;
+  options.experts_per_token = 3;
+  options.first_layer_dense = true;
+  options.layers = 3;
+  UseModel(options);
+  ExpectManyAtOnceOverUnequalWorkers(48);
+}
+
 }  // namespace
 }  // namespace baton::test

@@ -41,13 +41,19 @@ TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
       // Those of texts.
       {"Gemma-3-4B", 3880263168},
       {"Gemma-3-12B", 11766034176},
-      {"Gemma-3-27B", 27009346304}};
+      {"Gemma-3-27B", 27009346304},
+      {"DeepSeek-V2-Lite", 15706484224},
+      // Without what predicts further tokens.
+      {"DeepSeek-V3", 671026419200},
+      {"Kimi-K2", 1026408217600},
+      {"GLM-4.7-Flash", 29943390976}};
   for (const auto& [name, parameters] : expected) {
     const auto shape = FindModelShape(name);
     ASSERT_TRUE(shape.ok()) << shape.status();
     EXPECT_EQ(CountParameters(shape->config), parameters) << name;
   }
-  EXPECT_EQ(ModelShapes().size(), expected.size() + 2);  // "tiny", "tiny-moe"
+  // "tiny", "tiny-moe", "tiny-mla"
+  EXPECT_EQ(ModelShapes().size(), expected.size() + 3);
 }
 
 TEST(ModelShapesTest, NamesDoNotDependOnCase) {

@@ -119,8 +119,34 @@ DType ParseDType(const std::string& name) {
 }
 
 constexpr char kGlm[] = "Glm4MoeForCausalLM";
+constexpr char kDeepseek[] = "DeepseekV3ForCausalLM";
 constexpr char kGptOss[] = "GptOssForCausalLM";
 constexpr char kGemma[] = "Gemma3ForCausalLM";
+
+// Of latent attention, whatever heads the options have.
+constexpr int32_t kQueryRank = 24;
+constexpr int32_t kRank = 32;
+constexpr int32_t kNopeDim = 20;
+constexpr int32_t kRopeDim = 12;
+constexpr int32_t kValueDim = 64;
+
+bool HasSharedExpert(const TinyModelOptions& o) {
+  return o.architecture == kGlm || o.architecture == kDeepseek;
+}
+
+void AddLatentAttention(const TinyModelOptions& o, const std::string& attention,
+                        TensorFile* file) {
+  file->AddMatrix(attention + "q_a_proj.weight", kQueryRank, o.hidden);
+  file->Add(attention + "q_a_layernorm.weight", {kQueryRank}, 1.0f, 0.3f);
+  file->AddMatrix(attention + "q_b_proj.weight",
+                  o.heads * (kNopeDim + kRopeDim), kQueryRank);
+  file->AddMatrix(attention + "kv_a_proj_with_mqa.weight", kRank + kRopeDim,
+                  o.hidden);
+  file->Add(attention + "kv_a_layernorm.weight", {kRank}, 1.0f, 0.3f);
+  file->AddMatrix(attention + "kv_b_proj.weight",
+                  o.heads * (kNopeDim + kValueDim), kRank);
+  file->AddMatrix(attention + "o_proj.weight", o.hidden, o.heads * kValueDim);
+}
 
 // All of a layer in one tensor, inputs before outputs, gate and up in turns.
 void AddStackedExperts(const TinyModelOptions& o, const std::string& mlp,
@@ -142,11 +168,11 @@ void AddExperts(const TinyModelOptions& o, const std::string& prefix,
   const bool mixtral = o.architecture == "MixtralForCausalLM";
   const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
   file->AddMatrix(block + "gate.weight", o.experts, o.hidden);
-  const bool glm = o.architecture == kGlm;
-  if (glm) {
+  const bool shared = HasSharedExpert(o);
+  if (shared) {
     file->Add(block + "gate.e_score_correction_bias", {o.experts}, 0.0f, 0.3f);
   }
-  for (int32_t i = 0; i < o.experts + (glm ? 1 : 0); ++i) {
+  for (int32_t i = 0; i < o.experts + (shared ? 1 : 0); ++i) {
     const std::string expert = i < o.experts
                                    ? absl::StrCat(block, "experts.", i, ".")
                                    : block + "shared_experts.";
@@ -173,10 +199,14 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
     }
   }
   const std::string attention = prefix + "self_attn.";
-  file->AddMatrix(attention + "q_proj.weight", q_size, o.hidden);
-  file->AddMatrix(attention + "k_proj.weight", kv_size, o.hidden);
-  file->AddMatrix(attention + "v_proj.weight", kv_size, o.hidden);
-  file->AddMatrix(attention + "o_proj.weight", o.hidden, q_size);
+  if (o.architecture == kDeepseek) {
+    AddLatentAttention(o, attention, file);
+  } else {
+    file->AddMatrix(attention + "q_proj.weight", q_size, o.hidden);
+    file->AddMatrix(attention + "k_proj.weight", kv_size, o.hidden);
+    file->AddMatrix(attention + "v_proj.weight", kv_size, o.hidden);
+    file->AddMatrix(attention + "o_proj.weight", o.hidden, q_size);
+  }
   const bool gpt_oss = o.architecture == kGptOss;
   if (o.architecture == "Qwen2ForCausalLM" || o.architecture == kGlm ||
       gpt_oss) {
@@ -195,7 +225,7 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
     file->Add(attention + "k_norm.weight", {o.head_dim}, 1.0f, 0.3f);
   }
   if (o.architecture == "MixtralForCausalLM" ||
-      ((qwen3_moe || o.architecture == kGlm) &&
+      ((qwen3_moe || HasSharedExpert(o)) &&
        !(index == 0 && o.first_layer_dense))) {
     AddExperts(o, prefix, file);
     return;
@@ -244,7 +274,7 @@ json Config(const TinyModelOptions& o) {
     config["norm_topk_prob"] = true;
     config["mlp_only_layers"] =
         o.first_layer_dense ? json::array({0}) : json::array();
-  } else if (o.architecture == kGlm) {
+  } else if (HasSharedExpert(o)) {
     config["n_routed_experts"] = o.experts;
     config["n_shared_experts"] = 1;
     config["num_experts_per_tok"] = o.experts_per_token;
@@ -252,8 +282,20 @@ json Config(const TinyModelOptions& o) {
     config["norm_topk_prob"] = true;
     config["routed_scaling_factor"] = 1.5;
     config["first_k_dense_replace"] = o.first_layer_dense ? 1 : 0;
-    config["attention_bias"] = true;
-    config["partial_rotary_factor"] = 0.5;
+    if (o.architecture == kGlm) {
+      config["attention_bias"] = true;
+      config["partial_rotary_factor"] = 0.5;
+    }
+  }
+  if (o.architecture == kDeepseek) {
+    // Its experts are in groups where there are enough.
+    config["n_group"] = o.experts % 3 == 0 ? 3 : 1;
+    config["topk_group"] = o.experts % 3 == 0 ? 2 : 1;
+    config["q_lora_rank"] = kQueryRank;
+    config["kv_lora_rank"] = kRank;
+    config["qk_nope_head_dim"] = kNopeDim;
+    config["qk_rope_head_dim"] = kRopeDim;
+    config["v_head_dim"] = kValueDim;
   }
   if (o.architecture == kGptOss) {
     // One that is reached.

@@ -21,7 +21,9 @@ struct TinyModelOptions {
   // bias), "Qwen3ForCausalLM" (with QK norm), "SmolLM3ForCausalLM",
   // "Gemma3ForCausalLM", or, with experts,
   // "MixtralForCausalLM", "Qwen3MoeForCausalLM" (with QK norm),
-  // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert) or
+  // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert),
+  // "DeepseekV3ForCausalLM" (the same without QKV bias, and with latent
+  // attention of sizes of its own; in three groups where `experts` are) or
   // "GptOssForCausalLM" (with all biases and sinks, its experts by input).
   std::string architecture = "LlamaForCausalLM";
   int32_t layers = 2;

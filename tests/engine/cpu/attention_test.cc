@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,6 +20,8 @@ constexpr uint16_t kNaN = 0x7fc0;
 
 struct Shape {
   int32_t heads, kv_heads, head_dim, block_size;
+  // When not 0, values are so many of the first elements of keys.
+  int32_t shared_value_dim = 0;
 };
 
 // The layout of a scene: two layers, of which layer 1 is used.
@@ -28,6 +31,7 @@ KvLayout LayoutOf(const Shape& shape, int32_t length, KvDtype dtype) {
   layout.block_size = shape.block_size;
   layout.num_kv_heads = shape.kv_heads;
   layout.head_dim = shape.head_dim;
+  layout.shared_value_dim = shape.shared_value_dim;
   layout.dtype = dtype;
   layout.num_blocks = layout.BlocksFor(length) + 3;
   return layout;
@@ -56,6 +60,7 @@ struct Scene {
     for (int32_t position = 0; position < length; ++position) {
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         pages.WriteKey(1, blocks, position, head, Row(keys, position, head));
+        if (layout.shares_values()) continue;
         pages.WriteValue(1, blocks, position, head,
                          Row(values, position, head));
       }
@@ -63,6 +68,7 @@ struct Scene {
   }
 
   int64_t query_size() const { return shape.heads * shape.head_dim; }
+  int64_t output_size() const { return shape.heads * layout.value_dim(); }
   const float* Row(const std::vector<float>& rows, int32_t position,
                    int32_t head) const {
     return rows.data() +
@@ -72,7 +78,7 @@ struct Scene {
     return Row(keys, position, head);
   }
   const float* Value(int32_t position, int32_t head) const {
-    return Row(values, position, head);
+    return Row(layout.shares_values() ? keys : values, position, head);
   }
 
   std::vector<double> Expected(int32_t position, int32_t head,
@@ -94,9 +100,9 @@ struct Scene {
     const double max = *std::max_element(scores.begin(), scores.end());
     double sum = 0.0;
     for (double& s : scores) sum += s = std::exp(s - max);
-    std::vector<double> result(shape.head_dim);
+    std::vector<double> result(layout.value_dim());
     for (int32_t p = first; p <= position; ++p) {
-      for (int32_t d = 0; d < shape.head_dim; ++d) {
+      for (int32_t d = 0; d < layout.value_dim(); ++d) {
         result[d] += scores[p - first] / sum * Value(p, kv_head)[d];
       }
     }
@@ -116,10 +122,10 @@ struct Scene {
       tiles.push_back({row, row, std::min(tile_rows, end - first - row),
                        first + row, blocks});
     }
-    std::vector<uint16_t> output((end - first) * query_size(), kNaN);
+    std::vector<uint16_t> output((end - first) * output_size(), kNaN);
     attention.Run(team, tiles, /*layer=*/1, window, sinks,
                   queries.data() + first * query_size(), query_size(),
-                  output.data(), query_size());
+                  output.data(), output_size(), layout.value_dim());
     return output;
   }
 
@@ -129,11 +135,10 @@ struct Scene {
     for (int32_t position = 0; position < length; ++position) {
       for (int32_t head = 0; head < shape.heads; ++head) {
         const std::vector<double> expected = Expected(position, head, window);
-        for (int32_t d = 0; d < shape.head_dim; ++d) {
-          ASSERT_NEAR(
-              Bf16ToFloat(
-                  output[position * query_size() + head * shape.head_dim + d]),
-              expected[d], tolerance + 0x1p-8 * std::abs(expected[d]))
+        for (int32_t d = 0; d < layout.value_dim(); ++d) {
+          ASSERT_NEAR(Bf16ToFloat(output[position * output_size() +
+                                         head * layout.value_dim() + d]),
+                      expected[d], tolerance + 0x1p-8 * std::abs(expected[d]))
               << "heads " << shape.heads << " head_dim " << shape.head_dim
               << " length " << length << " position " << position << " window "
               << window.value_or(0);
@@ -175,8 +180,8 @@ constexpr Shape kShapes[] = {
     {6, 1, 20, 16},   // one for all, odd size
     {40, 1, 8, 32},   // a group larger than a tile
     {14, 2, 64, 16},  // Qwen2 0.5B
-    {8, 2, 128, 128},
-    {4, 1, 256, 16},  // Gemma 3 1B
+    {8, 2, 128, 128},   {4, 1, 256, 16},        // Gemma 3 1B
+    {6, 1, 44, 16, 32}, {16, 1, 576, 64, 512},  // DeepSeek-V2-Lite
 };
 
 constexpr std::optional<int32_t> kNoWindow;
@@ -270,17 +275,18 @@ TEST_P(AttentionTest, DoesNotDependOnChunksTilesOrThreads) {
 // A single query of a long sequence is cut into spans that several threads run.
 TEST_P(AttentionTest, SpansRunApartGiveTheSame) {
   constexpr int32_t kLength = 1600;
-  const Shape shape = {4, 1, 32, 16};
-  for (const std::optional<int32_t> window :
-       {kNoWindow, std::optional<int32_t>(900)}) {
+  for (const auto& [shape, window] :
+       {std::pair{Shape{4, 1, 32, 16}, kNoWindow},
+        {Shape{4, 1, 32, 16}, std::optional<int32_t>(900)},
+        {Shape{4, 1, 40, 16, 32}, kNoWindow}}) {
     Scene scene(*GetParam(), shape, kLength);
     const std::vector<uint16_t> whole =
         scene.Run(team_, 0, kLength, 1000, window);
     ThreadTeam three(3), one(1);
     for (const int32_t position : {0, 511, 512, 513, 1023, 1024, 1599}) {
       const std::vector<uint16_t> expected(
-          whole.begin() + position * scene.query_size(),
-          whole.begin() + (position + 1) * scene.query_size());
+          whole.begin() + position * scene.output_size(),
+          whole.begin() + (position + 1) * scene.output_size());
       for (ThreadTeam* team : {&one, &team_, &three}) {
         ASSERT_EQ(scene.Run(*team, position, position + 1, 1, window), expected)
             << position << " on " << team->num_threads() << " threads";
@@ -306,6 +312,33 @@ TEST_P(AttentionTest, DoesNotDependOnTheBlockSize) {
     large.queries = small.queries;
     EXPECT_EQ(small.Run(team_, 0, 100, 1000, kNoWindow),
               large.Run(team_, 0, 100, 1000, kNoWindow));
+  }
+}
+
+// Where results of heads lie is the caller's choice.
+TEST_P(AttentionTest, HeadsMayLieApart) {
+  constexpr int32_t kLength = 20;
+  const Shape shape = {6, 1, 44, 16, 32};
+  const Scene scene(*GetParam(), shape, kLength);
+  const std::vector<uint16_t> expected =
+      scene.Run(team_, 0, kLength, 1000, kNoWindow);
+  Attention attention(scene.kernels, scene.pages, shape.heads,
+                      1.0f / std::sqrt(44.0f), team_.num_threads());
+  std::vector<QueryTile> tiles;
+  for (int32_t row = 0; row < kLength; ++row) {
+    tiles.push_back({row, row, 1, row, scene.blocks});
+  }
+  constexpr int64_t kStride = 40;
+  std::vector<uint16_t> output(shape.heads * kLength * kStride, kNaN);
+  attention.Run(team_, tiles, /*layer=*/1, kNoWindow, {}, scene.queries.data(),
+                scene.query_size(), output.data(), kStride, kLength * kStride);
+  for (int32_t row = 0; row < kLength; ++row) {
+    for (int32_t head = 0; head < shape.heads; ++head) {
+      for (int32_t d = 0; d < kStride; ++d) {
+        EXPECT_EQ(output[(head * kLength + row) * kStride + d],
+                  d < 32 ? expected[row * 6 * 32 + head * 32 + d] : kNaN);
+      }
+    }
   }
 }
 

@@ -66,13 +66,16 @@ std::vector<std::pair<std::string, TinyModelOptions>> Models() {
   experts.first_layer_dense = true;
   TinyModelOptions glm = experts;
   glm.architecture = "Glm4MoeForCausalLM";
+  TinyModelOptions deepseek = experts;
+  deepseek.architecture = "DeepseekV3ForCausalLM";
+  deepseek.experts = 9;
   TinyModelOptions gpt_oss = experts;
   gpt_oss.architecture = "GptOssForCausalLM";
   gpt_oss.first_layer_dense = false;
   gpt_oss.sliding_window = 20;
-  return {{"llama", llama}, {"odd", odd},        {"mistral", mistral},
-          {"qwen2", qwen2}, {"qwen3", qwen3},    {"experts", experts},
-          {"glm", glm},     {"gpt_oss", gpt_oss}};
+  return {{"llama", llama}, {"odd", odd},         {"mistral", mistral},
+          {"qwen2", qwen2}, {"qwen3", qwen3},     {"experts", experts},
+          {"glm", glm},     {"gpt_oss", gpt_oss}, {"deepseek", deepseek}};
 }
 
 // Each process has its own, as two may run at a time. A death test starts the

@@ -406,6 +406,34 @@ TEST_P(KernelsTest, DequantizePairsScalesBothHalves) {
   }
 }
 
+TEST_P(KernelsTest, ValuesOfKeysAreTheSameElements) {
+  constexpr int32_t kElements = 3 * kPanelColumns;
+  constexpr int64_t kStride = 5 * kPanelPairElements * kPanelColumns / 2;
+  // Element e of the key in slot s.
+  const auto value = [](int32_t e, int32_t s) {
+    return static_cast<uint16_t>(1000 + 100 * e + s);
+  };
+  std::vector<uint16_t> keys(kElements * kPanelColumns);
+  for (int32_t e = 0; e < kElements; ++e) {
+    for (int32_t s = 0; s < kPanelColumns; ++s) {
+      keys[e / 2 * kPanelPairElements + 2 * s + e % 2] = value(e, s);
+    }
+  }
+  std::vector<uint16_t> values(3 * kStride, 7);
+  kernels().values_of_keys(keys.data(), kElements, kStride, values.data());
+  for (int32_t p = 0; p < 3; ++p) {
+    const uint16_t* const panel = values.data() + p * kStride;
+    for (int32_t e = 0; e < kPanelColumns; ++e) {
+      for (int32_t s = 0; s < kPanelColumns; ++s) {
+        EXPECT_EQ(panel[s / 2 * kPanelPairElements + 2 * e + s % 2],
+                  value(p * kPanelColumns + e, s))
+            << p << " " << e << " " << s;
+      }
+    }
+    EXPECT_EQ(panel[kPanelPairElements * kPanelColumns / 2], 7);
+  }
+}
+
 TEST_P(KernelsTest, MergeSoftmaxIsTheWeightedSum) {
   constexpr int32_t kWidth = 48;
   Random random(6);

@@ -155,6 +155,10 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   ExpectSameModel(GoldenDir("phi3_long"));
   // Norms behind what layers give.
   ExpectSameModel(GoldenDir("gemma3"));
+  // Latent attention, with queries from few numbers and without; shared
+  // experts that are one in the file.
+  ExpectSameModel(GoldenDir("deepseek_v2"));
+  ExpectSameModel(GoldenDir("deepseek_v3"));
   ExpectSameModel(BATON_SOURCE_DIR "/models/stories");
   // Sinks, biases of experts, and experts in MXFP4.
   constexpr WeightDtype kMxfp4Too[] = {WeightDtype::kMxfp4, WeightDtype::kBf16,
