@@ -13,7 +13,10 @@
 #include "common/gguf/gguf_summary.h"
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
+#include "engine/gguf_expert_config.h"
 #include "engine/gguf_gemma_config.h"
+#include "engine/gguf_latent_config.h"
+#include "engine/latent_config.h"
 #include "engine/model_limits.h"
 #include "engine/rope_config.h"
 #include "engine/safetensors.h"
@@ -32,8 +35,13 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(TakeSummary());
     BATON_RETURN_IF_ERROR(RefuseUnknownFeatures());
     BATON_RETURN_IF_ERROR(ReadGeometry());
-    BATON_RETURN_IF_ERROR(ReadHeads());
+    if (HasLatent()) {
+      BATON_RETURN_IF_ERROR(ReadGgufLatent(file_, config_));
+    } else {
+      BATON_RETURN_IF_ERROR(ReadHeads());
+    }
     BATON_RETURN_IF_ERROR(ReadRope());
+    if (HasLatent()) SetLatentScores(config_);
     if (IsPhi()) BATON_RETURN_IF_ERROR(ReadPhi());
     if (config_.architecture == Architecture::kGemma3) {
       BATON_RETURN_IF_ERROR(ReadGgufGemma(file_, config_));
@@ -49,6 +57,13 @@ class ConfigReader final {
  private:
   std::string Key(absl::string_view name) const {
     return absl::StrCat(prefix_, name);
+  }
+
+  bool HasLatent() const { return IsLatent(config_.architecture); }
+
+  // Whose mixtures have experts that all tokens share.
+  bool HasShared() const {
+    return config_.architecture == Architecture::kGlm4Moe || HasLatent();
   }
 
   bool IsPhi() const { return config_.architecture == Architecture::kPhi3; }
@@ -73,7 +88,8 @@ class ConfigReader final {
          {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3,
           Architecture::kPhi3, Architecture::kSmolLm3, Architecture::kMixtral,
           Architecture::kQwen3Moe, Architecture::kGlm4Moe,
-          Architecture::kGptOss, Architecture::kGemma3}) {
+          Architecture::kGptOss, Architecture::kGemma3,
+          Architecture::kDeepseekV2, Architecture::kDeepseekV3}) {
       if (summary.model_class == ArchitectureName(architecture)) {
         config_.architecture = architecture;
       }
@@ -89,16 +105,15 @@ class ConfigReader final {
   // What such files may hold and what would change the result.
   absl::Status RefuseUnknownFeatures() const {
     // Of those that no architecture here has.
-    const bool glm = config_.architecture == Architecture::kGlm4Moe;
     const bool gpt_oss = config_.architecture == Architecture::kGptOss;
     const bool gemma = config_.architecture == Architecture::kGemma3;
-    const bool has_experts = glm || gpt_oss ||
+    const bool has_experts = HasShared() || gpt_oss ||
                              config_.architecture == Architecture::kMixtral ||
                              config_.architecture == Architecture::kQwen3Moe;
     for (const absl::string_view name :
          {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
       if (has_experts && name == "expert_count") continue;
-      if (glm && name == "expert_shared_count") continue;
+      if (HasShared() && name == "expert_shared_count") continue;
       const bool slides = gpt_oss || gemma || IsPhi();
       if (slides && name == "attention.sliding_window") continue;
       const std::string key = Key(name);
@@ -126,9 +141,8 @@ class ConfigReader final {
 
   absl::Status ReadFeedForwardLengths() {
     const bool mixtral = config_.architecture == Architecture::kMixtral;
-    const bool glm = config_.architecture == Architecture::kGlm4Moe;
     const bool gpt_oss = config_.architecture == Architecture::kGptOss;
-    if (!mixtral && !glm && !gpt_oss &&
+    if (!mixtral && !HasShared() && !gpt_oss &&
         config_.architecture != Architecture::kQwen3Moe) {
       return ReadInt("feed_forward_length", kMaxIntermediateSize,
                      config_.intermediate_size);
@@ -140,7 +154,8 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(
         ReadInt(mixtral ? "feed_forward_length" : "expert_feed_forward_length",
                 kMaxIntermediateSize, experts.intermediate_size));
-    if (glm) BATON_RETURN_IF_ERROR(ReadGlmExperts());
+    if (HasShared())
+      BATON_RETURN_IF_ERROR(ReadGgufSharingExperts(file_, prefix_, config_));
     if (gpt_oss) BATON_RETURN_IF_ERROR(ReadGptOss());
     if (int64_t{experts.all()} * config_.num_layers > kMaxModelExperts) {
       return file_.Invalid(
@@ -159,51 +174,6 @@ class ConfigReader final {
     if (!file_.Has(key)) return absl::OkStatus();
     BATON_ASSIGN_OR_RETURN(out, file_.Integer(key, min, max));
     return absl::OkStatus();
-  }
-
-  // A number of things that are known where there is one.
-  absl::Status ReadNoneOrOne(absl::string_view name, int32_t& out) {
-    int64_t value = 0;
-    BATON_RETURN_IF_ERROR(ReadIntIf(name, 0, kMaxExperts, value));
-    if (value > 1) {
-      return Unknown(Key(name), absl::StrCat(value, "; Baton knows 0 and 1"));
-    }
-    out = static_cast<int32_t>(value);
-    return absl::OkStatus();
-  }
-
-  // What GLM's mixtures have beside others'.
-  absl::Status ReadGlmExperts() {
-    constexpr int64_t kSigmoid = 2;
-    ExpertsConfig& experts = config_.experts;
-    experts.score = ExpertsConfig::Score::kSigmoid;
-    experts.choice_bias = true;
-    int64_t gating = kSigmoid;
-    BATON_RETURN_IF_ERROR(ReadIntIf("expert_gating_func", 0, 1 << 10, gating));
-    if (gating != 0 && gating != kSigmoid) {
-      return Unknown(Key("expert_gating_func"),
-                     absl::StrCat(gating, "; Baton knows 2, sigmoid"));
-    }
-    int32_t groups = 0;
-    BATON_RETURN_IF_ERROR(ReadNoneOrOne("expert_group_count", groups));
-    BATON_RETURN_IF_ERROR(ReadNoneOrOne("expert_shared_count", experts.shared));
-    const std::string scale = Key("expert_weights_scale");
-    if (file_.Has(scale)) {
-      BATON_ASSIGN_OR_RETURN(experts.scale, file_.Number(scale, 1e-6, 1e6));
-    }
-    const std::string norm = Key("expert_weights_norm");
-    experts.normalized = false;
-    if (file_.Has(norm)) {
-      BATON_ASSIGN_OR_RETURN(experts.normalized, file_.Bool(norm));
-    }
-    int64_t dense = 0;
-    BATON_RETURN_IF_ERROR(ReadIntIf("leading_dense_block_count", 0,
-                                    config_.num_layers - 1, dense));
-    if (dense == 0) return absl::OkStatus();
-    config_.layer_has_experts.assign(config_.num_layers, true);
-    for (int64_t i = 0; i < dense; ++i) config_.layer_has_experts[i] = false;
-    return ReadInt("feed_forward_length", kMaxIntermediateSize,
-                   config_.intermediate_size);
   }
 
   // What such files do not say, all of these models have.
@@ -374,8 +344,10 @@ class ConfigReader final {
 
   absl::Status ReadYarn(const std::string& factor_key) {
     // What would change the result, and no file of these models has.
-    for (const char* name : {"attn_factor", "yarn_attn_factor",
-                             "yarn_ext_factor", "yarn_log_multiplier"}) {
+    for (const absl::string_view name :
+         {"attn_factor", "yarn_attn_factor", "yarn_ext_factor",
+          "yarn_log_multiplier"}) {
+      if (HasLatent() && name == "yarn_log_multiplier") continue;
       const std::string key = Key(absl::StrCat("rope.scaling.", name));
       if (file_.Has(key)) return Unknown(key, "there; Baton knows none");
     }
@@ -409,6 +381,7 @@ class ConfigReader final {
     }
     scaling.truncate = config_.architecture != Architecture::kGptOss;
     scaling.attention_factor = YarnMagnitude(scaling.factor);
+    if (HasLatent()) return ReadGgufScoreWeight(file_, scaling);
     return absl::OkStatus();
   }
 

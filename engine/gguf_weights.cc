@@ -15,6 +15,7 @@
 #include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
+#include "engine/latent_weights.h"
 
 namespace baton::engine {
 namespace {
@@ -138,23 +139,11 @@ class GgufTensorFinder final {
     return RowsOf(*tensor, of_rows, first, rows);
   }
 
-  // The matrices of all experts: those to choose from, then one that is shared.
-  std::vector<WeightMatrix> TakeExperts(const std::string& name,
-                                        const ExpertsConfig& config,
+  // The matrices of all experts that tokens choose from. They lie in one
+  // tensor, NAME_exps.weight, or in older files each in its own, NAME.I.weight;
+  // as many as wanted, also of what is not there.
+  std::vector<WeightMatrix> TakeExperts(const std::string& name, int64_t count,
                                         int64_t rows, int64_t columns) {
-    std::vector<WeightMatrix> experts =
-        TakeChosen(name, config.count, rows, columns);
-    if (config.shared > 0) {
-      experts.push_back(TakeMatrix(name + "_shexp.weight", rows, columns));
-    }
-    return experts;
-  }
-
-  // Those to choose from lie in one tensor, NAME_exps.weight, or in older files
-  // each in its own, NAME.I.weight; as many as wanted, also of what is not
-  // there.
-  std::vector<WeightMatrix> TakeChosen(const std::string& name, int64_t count,
-                                       int64_t rows, int64_t columns) {
     std::vector<WeightMatrix> experts(count);
     if (Has(name + ".0.weight")) {
       for (int64_t i = 0; i < count; ++i) {
@@ -170,6 +159,14 @@ class GgufTensorFinder final {
       experts[i] = RowsOf(*tensor, count * rows, i * rows, rows);
     }
     return experts;
+  }
+
+  // A matrix of each head, all in one tensor, one below the other.
+  WeightMatrix TakeHeadMatrices(const std::string& name, int64_t heads,
+                                int64_t rows, int64_t columns) {
+    const gguf::Tensor* const tensor = Find(name, {heads, rows, columns});
+    if (tensor == nullptr) return {};
+    return RowsOf(*tensor, heads * rows, 0, heads * rows);
   }
 
   // The matrix of q or k.
@@ -296,6 +293,68 @@ class GgufTensorFinder final {
   absl::Status status_;
 };
 
+// One network for all of them, as wide as they are together.
+void TakeGgufSharedExperts(GgufTensorFinder& finder,
+                           const ExpertsConfig& experts, const std::string& p,
+                           int64_t hidden, LayerWeights& w) {
+  if (experts.shared == 0) return;
+  const int64_t inner = int64_t{experts.shared} * experts.intermediate_size;
+  WeightMatrix gate =
+      finder.TakeMatrix(p + "ffn_gate_shexp.weight", inner, hidden);
+  WeightMatrix up = finder.TakeMatrix(p + "ffn_up_shexp.weight", inner, hidden);
+  WeightMatrix down =
+      finder.TakeMatrix(p + "ffn_down_shexp.weight", hidden, inner);
+  if (!finder.status().ok()) return;
+  for (ExpertWeights& expert : SplitShared(std::move(gate), std::move(up),
+                                           std::move(down), experts.shared)) {
+    w.experts.push_back(std::move(expert));
+  }
+}
+
+// What files have in pairs, of each `head` rows those from `first` on.
+WeightMatrix InterleavedFrom(WeightMatrix matrix, int32_t head, int32_t first) {
+  matrix.interleaved_head = head;
+  matrix.interleaved_first = first;
+  return matrix;
+}
+
+LatentWeights TakeGgufLatent(GgufTensorFinder& finder,
+                             const ModelConfig& config, const std::string& p) {
+  const LatentConfig& latent = config.latent;
+  const int64_t hidden = config.hidden_size;
+  const int64_t heads = config.num_heads;
+  const int32_t query_dim = latent.query_dim();
+  LatentWeights w;
+  const bool low_rank = latent.query_rank > 0;
+  if (low_rank) {
+    w.query_down =
+        finder.TakeMatrix(p + "attn_q_a.weight", latent.query_rank, hidden);
+    w.query_norm = finder.Take(p + "attn_q_a_norm.weight", {latent.query_rank});
+  }
+  w.queries = InterleavedFrom(
+      finder.TakeMatrix(p + (low_rank ? "attn_q_b.weight" : "attn_q.weight"),
+                        heads * query_dim,
+                        low_rank ? latent.query_rank : hidden),
+      query_dim, latent.nope_dim);
+  w.down =
+      InterleavedFrom(finder.TakeMatrix(p + "attn_kv_a_mqa.weight",
+                                        latent.rank + latent.rope_dim, hidden),
+                      latent.rank + latent.rope_dim, latent.rank);
+  w.norm = finder.Take(p + "attn_kv_a_norm.weight", {latent.rank});
+  if (finder.Has(p + "attn_k_b.weight")) {
+    w.key_up = finder.TakeHeadMatrices(p + "attn_k_b.weight", heads,
+                                       latent.rank, latent.nope_dim);
+    w.value_up = finder.TakeHeadMatrices(p + "attn_v_b.weight", heads,
+                                         latent.value_dim, latent.rank);
+    return w;
+  }
+  WeightMatrix both = finder.TakeMatrix(
+      p + "attn_kv_b.weight", heads * (latent.nope_dim + latent.value_dim),
+      latent.rank);
+  if (finder.status().ok()) SetKeyAndValueViews(config, std::move(both), w);
+  return w;
+}
+
 LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
                            int32_t layer) {
   const std::string p = absl::StrCat("blk.", layer, ".");
@@ -311,7 +370,9 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
   w.input_norm = finder.Take(p + "attn_norm.weight", {hidden});
   const bool phi = config.architecture == Architecture::kPhi3;
   const std::string qkv = p + "attn_qkv.weight";
-  if (phi && finder.Has(qkv)) {
+  if (config.IsLatent()) {
+    w.latent = TakeGgufLatent(finder, config, p);
+  } else if (phi && finder.Has(qkv)) {
     const int64_t rows = q_size + 2 * kv_size;
     w.q_proj = finder.TakeRows(qkv, rows, hidden, 0, q_size);
     w.k_proj = finder.TakeRows(qkv, rows, hidden, q_size, kv_size);
@@ -321,7 +382,8 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
     w.k_proj = finder.TakeHeads(p + "attn_k.weight", kv_size, hidden);
     w.v_proj = finder.TakeMatrix(p + "attn_v.weight", kv_size, hidden);
   }
-  w.o_proj = finder.TakeMatrix(p + "attn_output.weight", hidden, q_size);
+  w.o_proj = finder.TakeMatrix(p + "attn_output.weight", hidden,
+                               config.AttentionSize());
   w.q_bias = finder.TakeHeadsIf(qkv_bias, p + "attn_q.bias", q_size);
   w.k_bias = finder.TakeHeadsIf(qkv_bias, p + "attn_k.bias", kv_size);
   w.v_bias = finder.TakeIf(qkv_bias, p + "attn_v.bias", {kv_size});
@@ -350,13 +412,15 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
                                   {experts.count});
     w.router_bias = finder.TakeIf(experts.router_bias, p + "ffn_gate_inp.bias",
                                   {experts.count});
-    auto gate = finder.TakeExperts(p + "ffn_gate", experts, inner, hidden);
-    auto up = finder.TakeExperts(p + "ffn_up", experts, inner, hidden);
-    auto down = finder.TakeExperts(p + "ffn_down", experts, hidden, inner);
-    for (int32_t i = 0; i < experts.all(); ++i) {
+    const int32_t count = experts.count;
+    auto gate = finder.TakeExperts(p + "ffn_gate", count, inner, hidden);
+    auto up = finder.TakeExperts(p + "ffn_up", count, inner, hidden);
+    auto down = finder.TakeExperts(p + "ffn_down", count, hidden, inner);
+    for (int32_t i = 0; i < count; ++i) {
       w.experts.push_back(
           {std::move(gate[i]), std::move(up[i]), std::move(down[i]), {}, {}});
     }
+    TakeGgufSharedExperts(finder, experts, p, hidden, w);
     if (!experts.bias) return w;
     auto gate_up_bias = finder.TakeInTurns(
         p + "ffn_gate_exps.bias", p + "ffn_up_exps.bias", experts.count, inner);

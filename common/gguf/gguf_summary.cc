@@ -53,13 +53,23 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
     out.model_class = "Glm4MoeForCausalLM";
   } else if (name == "gemma3") {
     out.model_class = "Gemma3ForCausalLM";
+  } else if (name == "deepseek2") {
+    // V2, V3, and others alike: they differ in how experts are scored.
+    constexpr absl::string_view kGating = "deepseek2.expert_gating_func";
+    constexpr int64_t kSigmoid = 2;
+    int64_t gating = 0;
+    if (file.Has(kGating)) {
+      BATON_ASSIGN_OR_RETURN(gating, file.Integer(kGating, 0, 1 << 10));
+    }
+    out.model_class =
+        gating == kSigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM";
   } else if (name == "gpt-oss") {
     out.model_class = "GptOssForCausalLM";
   } else {
     return absl::UnimplementedError(absl::StrCat(
         file.path(), ": ", kKey, " is ", Quoted(name),
         "; Baton knows llama, qwen2, qwen3, qwen3moe, phi3, smollm3, gemma3, "
-        "glm4moe and gpt-oss"));
+        "glm4moe, gpt-oss and deepseek2"));
   }
   return absl::OkStatus();
 }

@@ -52,15 +52,11 @@ StagedArena::Kind StagedKind(const EngineOptions& options) {
 
 absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout,
                         int32_t ranks, const DeviceProperties& device) {
-  if (config.IsLatent()) {
+  const ExpertsConfig& experts = config.experts;
+  if (config.IsLatent() || experts.groups > 1 || experts.shared > 1) {
     return absl::UnimplementedError(absl::StrCat(
-        "architectures: ", ArchitectureName(config.architecture),
-        " has latent attention, which the cpu backend alone computes"));
-  }
-  if (config.experts.groups > 1 || config.experts.shared > 1) {
-    return absl::UnimplementedError(
-        "n_group, n_shared_experts: the cuda backend knows one group of "
-        "experts, and one shared expert");
+        ArchitectureName(config.architecture), ": the cuda backend knows ",
+        "neither latent attention nor groups of experts nor several shared"));
   }
   BATON_RETURN_IF_ERROR(CheckShards(config, ranks));
   if (!IsAttentionHeadDim(layout.stored_head_dim())) {

@@ -25,6 +25,7 @@ import sys
 
 import numpy as np
 
+import gguf_deepseek
 import gguf_gemma
 import gguf_gpt_oss
 import gguf_phi3
@@ -43,6 +44,9 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": "qwen3moe",
     "Glm4MoeForCausalLM": "glm4moe",
     "GptOssForCausalLM": gguf_gpt_oss.ARCHITECTURE,
+    "DeepseekV2ForCausalLM": gguf_deepseek.ARCHITECTURE,
+    "DeepseekV3ForCausalLM": gguf_deepseek.ARCHITECTURE,
+    "Glm4MoeLiteForCausalLM": gguf_deepseek.ARCHITECTURE,
 }
 # GGUF's numbers of tensor types, and of whole files (general.file_type).
 TENSOR_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "mxfp4": 39}
@@ -183,6 +187,8 @@ def model_metadata(config, name, arch, file_type):
                          "are not normalized, cannot be written")
     if arch == gguf_gpt_oss.ARCHITECTURE:
         metadata |= gguf_gpt_oss.metadata(config)
+    if arch == gguf_deepseek.ARCHITECTURE:
+        metadata |= gguf_deepseek.metadata(config, scaling)
     if arch == gguf_gemma.ARCHITECTURE:
         metadata |= gguf_gemma.metadata(config)
     if arch == gguf_phi3.SMOLLM3:
@@ -272,6 +278,7 @@ def tensor_names(config):
             ("attn_k", "self_attn.k_proj", kv_heads),
             ("attn_v", "self_attn.v_proj", 0),
             ("attn_output", "self_attn.o_proj", 0),
+            *((gguf, hf, 0) for gguf, hf in gguf_deepseek.TENSORS),
             ("attn_q_norm", "self_attn.q_norm", 0),
             ("attn_k_norm", "self_attn.k_norm", 0),
             ("ffn_gate", "mlp.gate_proj", 0),

@@ -126,9 +126,9 @@ TEST(FeedForwardConfigTest, ExpertsInGroups) {
   config = MustLoadConfig(With(glm, {{"n_group", 8}, {"topk_group", 8}}));
   EXPECT_EQ(config.experts.groups, 1);
   EXPECT_EQ(config.experts.chosen_groups, 1);
-  config = MustLoadConfig(
-      With(glm, {{"mlp_layer_types", {"dense", "sparse", "dense", "sparse"}}}));
-  EXPECT_THAT(config.layer_has_experts, ElementsAre(false, true, false, true));
+  config =
+      MustLoadConfig(With(glm, {{"mlp_layer_types", {"sparse", "dense"}}}));
+  EXPECT_THAT(config.layer_has_experts, ElementsAre(true, false));
 }
 
 TEST(FeedForwardConfigTest, MixturesOfGptOss) {
@@ -213,7 +213,7 @@ TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
        {{"mlp_layer_types", {"sparse"}}},
        "mlp_layer_types is [\"sparse\"], it must be a list of"},
       {glm,
-       {{"mlp_layer_types", {"sparse", "moe", "dense", "dense"}}},
+       {{"mlp_layer_types", {"sparse", "moe"}}},
        "mlp_layer_types[1] is \"moe\""},
       {glm,
        {{"num_experts_per_tok", 129}},

@@ -336,8 +336,9 @@ TEST(GgufModelTest, WhatIsWrongWithSharedExpertsIsNamed) {
   const std::tuple<const char*, uint32_t, absl::StatusCode, const char*>
       cases[] = {
           {"expert_gating_func", 1, kUnknown, "expert_gating_func is 1"},
-          {"expert_shared_count", 2, kUnknown, "expert_shared_count is 2"},
-          {"expert_group_count", 4, kUnknown, "expert_group_count is 4"},
+          {"expert_shared_count", 2, kWrong,
+           "ffn_gate_shexp.weight\" has shape"},
+          {"expert_group_count", 4, kWrong, "expert_group_count is 4"},
           {"rope.dimension_sections", 8, kUnknown, "rope.dimension_sections"},
           {"rope.dimension_count", 7, kWrong, "rope.dimension_count is 7"},
           {"rope.dimension_count", 24, kUnknown, "rope.dimension_count is 24"},

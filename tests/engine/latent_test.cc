@@ -352,6 +352,44 @@ TEST(MatrixViewsTest, WhatLiesInPairsIsReadInHalves) {
   EXPECT_THAT(stored, ElementsAre(10, 12, 14, 11, 13, 15));
 }
 
+// Of e4m3 with a scale for each two rows, which is read by the row.
+TEST(MatrixViewsTest, PairsAreReadInHalvesOfFp8) {
+  constexpr int64_t kRows = 8, kColumns = 4;
+  // 1.0 is 0x38; the next exponent, 0x40.
+  std::string bytes(kRows * kColumns, '\x38');
+  std::string scales;
+  for (int i = 0; i < 4; ++i) {
+    const float scale = static_cast<float>(1 + i);
+    scales.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
+  }
+  for (int64_t row = 1; row < kRows; row += 2) {
+    bytes.replace(row * kColumns, kColumns, kColumns, '\x40');
+  }
+  WeightMatrix m;
+  m.name = "m";
+  m.rows = kRows;
+  m.columns = kColumns;
+  m.encoding = WeightEncoding::kFp8;
+  m.values.dtype = DType::kF8E4M3;
+  m.values.bytes = {reinterpret_cast<const std::byte*>(bytes.data()),
+                    bytes.size()};
+  m.scales.dtype = DType::kF32;
+  m.scales.bytes = {reinterpret_cast<const std::byte*>(scales.data()),
+                    scales.size()};
+  m.block_rows = 2;
+  m.block_columns = kColumns;
+  const auto first_of_rows = [&] {
+    const std::vector<float> all = AllRows(m);
+    std::vector<float> first;
+    for (int64_t row = 0; row < kRows; ++row) first.push_back(all[row * 4]);
+    return first;
+  };
+  EXPECT_THAT(first_of_rows(), ElementsAre(1, 2, 2, 4, 3, 6, 4, 8));
+  m.interleaved_head = 8;
+  m.interleaved_first = 2;
+  EXPECT_THAT(first_of_rows(), ElementsAre(1, 2, 2, 3, 4, 4, 6, 8));
+}
+
 TEST(LatentWeightsTest, SharedExpertsAreCutFromOne) {
   const LoadedModel model = LoadModel(GoldenDir("deepseek_v2"));
   ASSERT_TRUE(model.status.ok()) << model.status;

@@ -81,6 +81,9 @@ std::string Interleave(const std::string& rows, int64_t row_bytes,
 bool IsGlm(const ModelConfig& config) {
   return config.architecture == Architecture::kGlm4Moe;
 }
+bool HasShared(const ModelConfig& config) {
+  return IsGlm(config) || config.IsLatent();
+}
 bool IsPhi(const ModelConfig& config) {
   return config.architecture == Architecture::kPhi3;
 }
@@ -173,7 +176,9 @@ class ModelWriter final {
   void AddLayer(int32_t index, const engine::LayerWeights& w) {
     const std::string p = absl::StrCat("blk.", index, ".");
     AddNorm(p + "attn_norm.weight", w.input_norm);
-    if (IsPhi(config_)) {
+    if (w.latent.has_value()) {
+      AddLatent(p, *w.latent);
+    } else if (IsPhi(config_)) {
       AddMatrices(p + "attn_qkv.weight", {&w.q_proj, &w.k_proj, &w.v_proj});
     } else {
       AddMatrix(p + "attn_q.weight", w.q_proj, /*is_qk=*/true);
@@ -211,6 +216,33 @@ class ModelWriter final {
   }
 
  private:
+  // Older files, which have experts apart, have one matrix for keys and values;
+  // others those of all heads, of keys turned.
+  void AddLatent(const std::string& p, const engine::LatentWeights& w) {
+    if (w.query_down.has_value()) {
+      AddMatrix(p + "attn_q_a.weight", *w.query_down);
+      AddNorm(p + "attn_q_a_norm.weight", w.query_norm);
+      AddMatrix(p + "attn_q_b.weight", w.queries);
+    } else {
+      AddMatrix(p + "attn_q.weight", w.queries);
+    }
+    AddMatrix(p + "attn_kv_a_mqa.weight", w.down);
+    AddNorm(p + "attn_kv_a_norm.weight", w.norm);
+    if (experts_apart_) {
+      AddMatrix(p + "attn_kv_b.weight", *w.key_up.base);
+      return;
+    }
+    const auto add = [&](const char* name, const WeightMatrix& matrix) {
+      const auto [type, bytes] = TypeAndBytes(matrix);
+      out_.AddTensor(
+          p + name, type,
+          {config_.num_heads, matrix.rows / config_.num_heads, matrix.columns},
+          bytes);
+    };
+    add("attn_k_b.weight", w.key_up);
+    add("attn_v_b.weight", w.value_up);
+  }
+
   // The router in F32, as converters write it; of the experts' matrices, those
   // of a kind after each other in one tensor.
   void AddExperts(const std::string& p, const engine::LayerWeights& w) {
@@ -224,7 +256,10 @@ class ModelWriter final {
     const auto add = [&](const std::string& name,
                          WeightMatrix engine::ExpertWeights::*part) {
       if (config_.experts.shared > 0) {
-        AddMatrix(p + name + "_shexp.weight", w.experts[count].*part);
+        const WeightMatrix& shared = w.experts[count].*part;
+        // Several are parts of one.
+        AddMatrix(p + name + "_shexp.weight",
+                  shared.base != nullptr ? *shared.base : shared);
       }
       if (experts_apart_) {
         for (size_t i = 0; i < count; ++i) {
@@ -285,6 +320,10 @@ std::string GgufArchitecture(Architecture architecture) {
   if (architecture == Architecture::kPhi3) return "phi3";
   if (architecture == Architecture::kSmolLm3) return "smollm3";
   if (architecture == Architecture::kGemma3) return "gemma3";
+  if (architecture == Architecture::kDeepseekV2 ||
+      architecture == Architecture::kDeepseekV3) {
+    return "deepseek2";
+  }
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
@@ -345,10 +384,13 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
                     c.experts.intermediate_size);
     }
   }
-  if (IsGlm(c)) {
-    out.AddUint32(p + "nextn_predict_layers", 1);
+  if (IsGlm(c)) out.AddUint32(p + "nextn_predict_layers", 1);
+  if (HasShared(c)) {
     out.AddUint32(p + "expert_shared_count", c.experts.shared);
-    out.AddUint32(p + "expert_gating_func", 2);
+    out.AddUint32(p + "expert_gating_func",
+                  c.architecture == Architecture::kDeepseekV2 ? 1 : 2);
+    out.AddUint32(p + "expert_group_count", c.experts.groups);
+    out.AddUint32(p + "expert_group_used_count", c.experts.chosen_groups);
     out.AddFloat(p + "expert_weights_scale",
                  static_cast<float>(c.experts.scale));
     out.AddBool(p + "expert_weights_norm", c.experts.normalized);
@@ -359,7 +401,16 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddUint32(p + "attention.head_count", c.num_heads);
   out.AddUint32(p + "attention.head_count_kv", c.num_kv_heads);
   out.AddUint32(p + "attention.key_length", c.head_dim);
-  out.AddUint32(p + "attention.value_length", c.head_dim);
+  out.AddUint32(p + "attention.value_length",
+                c.IsLatent() ? c.latent.rank : c.head_dim);
+  if (c.IsLatent()) {
+    out.AddUint32(p + "attention.kv_lora_rank", c.latent.rank);
+    if (c.latent.query_rank > 0) {
+      out.AddUint32(p + "attention.q_lora_rank", c.latent.query_rank);
+    }
+    out.AddUint32(p + "attention.key_length_mla", c.latent.query_dim());
+    out.AddUint32(p + "attention.value_length_mla", c.latent.value_dim);
+  }
   out.AddUint32(p + "rope.dimension_count", c.RotaryDim());
   out.AddFloat(p + "attention.layer_norm_rms_epsilon",
                static_cast<float>(c.rms_norm_eps));
@@ -394,6 +445,10 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
                  static_cast<float>(c.rope_scaling.beta_fast));
     out.AddFloat(p + "rope.scaling.yarn_beta_slow",
                  static_cast<float>(c.rope_scaling.beta_slow));
+    if (c.IsLatent()) {
+      out.AddFloat(p + "rope.scaling.yarn_log_multiplier",
+                   static_cast<float>(c.rope_scaling.score_weight / 10));
+    }
   }
   if (c.rope_scaling.kind == RopeScaling::Kind::kLlama3) {
     out.AddTensor("rope_freqs.weight", gguf::kF32, {c.head_dim / 2},

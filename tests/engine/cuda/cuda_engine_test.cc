@@ -11,6 +11,7 @@
 
 #include "engine/sampling.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/engine/model_dir.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -355,6 +356,9 @@ TEST_F(CudaEngineOptionsTest, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error(options).message(), testing::HasSubstr("kv_memory_bytes"));
   options.model_dir = "/nowhere";
   EXPECT_EQ(error(options).code(), absl::StatusCode::kNotFound);
+  options = OptionsFor(GoldenDir("deepseek_v3"));
+  EXPECT_EQ(error(options).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(error(options).message(), testing::HasSubstr("latent attention"));
 }
 
 TEST_F(CudaEngineOptionsTest, TakesAShareOfTheDevice) {
