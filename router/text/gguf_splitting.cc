@@ -70,6 +70,13 @@ const std::vector<GgufSplitting>& Splittings() {
        .regexes = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
                    kDeepSeekIdeographs},
        .splits_digits = true},
+      {.names = {"deepseek-v3"},
+       .regexes = {R"(\p{N}{1,3})",
+                   R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
+                   R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
+                   R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+                   R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|)"
+                   R"(\s+(?!\S)|\s+)"}},
       {.names = {"seed-coder"},
        .regexes = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
                    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"

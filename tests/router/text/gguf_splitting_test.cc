@@ -42,6 +42,7 @@ TEST(GgufSplittingTest, Digits) {
   EXPECT_THAT(Words("gpt-2", text), ElementsAre("in", "Ġ1234"));
   EXPECT_THAT(Words("llama-bpe", text), ElementsAre("in", "Ġ", "123", "4"));
   EXPECT_THAT(Words("dbrx", text), ElementsAre("in", "Ġ", "123", "4"));
+  EXPECT_THAT(Words("deepseek-v3", text), ElementsAre("in", "Ġ", "123", "4"));
   for (const char* const one_by_one :
        {"smollm", "starcoder", "refact", "codeshell", "minerva-7b",
         "deepseek-llm", "deepseek-coder", "seed-coder", "qwen2"}) {
@@ -56,6 +57,8 @@ TEST(GgufSplittingTest, LinesAndPunctuation) {
   EXPECT_THAT(Words("gpt-2", text),
               ElementsAre("It", "'s", "Ġ(", "so", ").", "ĊĊĠ", "Ġx"));
   EXPECT_THAT(Words("smaug-bpe", text),
+              ElementsAre("It", "'s", "Ġ(", "so", ").ĊĊ", "Ġ", "Ġx"));
+  EXPECT_THAT(Words("deepseek-v3", text),
               ElementsAre("It", "'s", "Ġ(", "so", ").ĊĊ", "Ġ", "Ġx"));
   EXPECT_THAT(Words("seed-coder", text),
               ElementsAre("It", "'s", "Ġ(", "so", ").", "ĊĊ", "Ġ", "Ġx"));
@@ -78,6 +81,11 @@ TEST(GgufSplittingTest, DeepSeeksDiffer) {
   EXPECT_EQ(Words("deepseek-llm", "a\u4e2d\u6587").size(), 2u);
   EXPECT_EQ(Words("deepseek-coder", "\u05d0 \u05d1").size(), 2u);
   EXPECT_EQ(Words("deepseek-llm", "\u05d0 \u05d1").size(), 1u);
+  // The third one takes a sign and the letters behind it for a word, and leaves
+  // ideographs and kana to themselves.
+  EXPECT_THAT(Words("deepseek-v3", "(so"), ElementsAre("(so"));
+  EXPECT_THAT(Words("deepseek-v3", "a\\b"), ElementsAre("a", "\\b"));
+  EXPECT_EQ(Words("deepseek-v3", "a\u4e2d\u304b").size(), 2u);
 }
 
 TEST(GgufSplittingTest, UnknownNames) {
