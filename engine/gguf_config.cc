@@ -167,15 +167,6 @@ class ConfigReader final {
     return absl::OkStatus();
   }
 
-  // A number that need not be there.
-  absl::Status ReadIntIf(absl::string_view name, int64_t min, int64_t max,
-                         int64_t& out) {
-    const std::string key = Key(name);
-    if (!file_.Has(key)) return absl::OkStatus();
-    BATON_ASSIGN_OR_RETURN(out, file_.Integer(key, min, max));
-    return absl::OkStatus();
-  }
-
   // What such files do not say, all of these models have.
   absl::Status ReadGptOss() {
     ExpertsConfig& experts = config_.experts;
@@ -201,8 +192,9 @@ class ConfigReader final {
     }
     // The first converters did not write it, of models that have one.
     int64_t window = config_.max_position == 4096 ? 2047 : 0;
-    BATON_RETURN_IF_ERROR(
-        ReadIntIf("attention.sliding_window", 0, kMaxPosition, window));
+    BATON_ASSIGN_OR_RETURN(
+        window, file_.IntegerOr(Key("attention.sliding_window"), window, 0,
+                                kMaxPosition));
     if (window > 0) config_.sliding_window = static_cast<int32_t>(window);
     return ReadLongRope();
   }

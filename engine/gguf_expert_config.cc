@@ -25,8 +25,9 @@ class SharingExpertsReader final {
     // How a model scores is a part of which one it is: gguf_summary.cc.
     const bool softmax = config_.architecture == Architecture::kDeepseekV2;
     const int64_t known = softmax ? kSoftmax : kSigmoid;
-    int64_t gating = known;
-    BATON_RETURN_IF_ERROR(ReadIntIf("expert_gating_func", 0, 1 << 10, gating));
+    BATON_ASSIGN_OR_RETURN(
+        const int64_t gating,
+        file_.IntegerOr(Key("expert_gating_func"), known, 0, 1 << 10));
     if (gating != 0 && gating != known) {
       return absl::UnimplementedError(absl::StrCat(
           file_.path(), ": ", Key("expert_gating_func"), " is ", gating,
@@ -38,10 +39,9 @@ class SharingExpertsReader final {
       experts.choice_bias = true;
     }
     BATON_RETURN_IF_ERROR(ReadGroups());
-    int64_t shared = 0;
-    BATON_RETURN_IF_ERROR(
-        ReadIntIf("expert_shared_count", 0, kMaxExperts, shared));
-    experts.shared = static_cast<int32_t>(shared);
+    BATON_ASSIGN_OR_RETURN(
+        experts.shared,
+        file_.IntegerOr(Key("expert_shared_count"), 0, 0, kMaxExperts));
     const std::string scale = Key("expert_weights_scale");
     if (file_.Has(scale)) {
       BATON_ASSIGN_OR_RETURN(experts.scale, file_.Number(scale, 1e-6, 1e6));
@@ -51,9 +51,9 @@ class SharingExpertsReader final {
     if (file_.Has(norm)) {
       BATON_ASSIGN_OR_RETURN(experts.normalized, file_.Bool(norm));
     }
-    int64_t dense = 0;
-    BATON_RETURN_IF_ERROR(ReadIntIf("leading_dense_block_count", 0,
-                                    config_.num_layers - 1, dense));
+    BATON_ASSIGN_OR_RETURN(const int64_t dense,
+                           file_.IntegerOr(Key("leading_dense_block_count"), 0,
+                                           0, config_.num_layers - 1));
     if (dense == 0) return absl::OkStatus();
     config_.layer_has_experts.assign(config_.num_layers, true);
     for (int64_t i = 0; i < dense; ++i) config_.layer_has_experts[i] = false;
@@ -68,26 +68,17 @@ class SharingExpertsReader final {
     return absl::StrCat(prefix_, name);
   }
 
-  // A number that need not be there.
-  absl::Status ReadIntIf(absl::string_view name, int64_t min, int64_t max,
-                         int64_t& out) const {
-    const std::string key = Key(name);
-    if (!file_.Has(key)) return absl::OkStatus();
-    BATON_ASSIGN_OR_RETURN(out, file_.Integer(key, min, max));
-    return absl::OkStatus();
-  }
-
   // Groups that experts are chosen from; files from before there were such keys
   // mean one.
   absl::Status ReadGroups() {
     ExpertsConfig& experts = config_.experts;
-    int64_t groups = 0;
-    BATON_RETURN_IF_ERROR(
-        ReadIntIf("expert_group_count", 0, kMaxExperts, groups));
+    BATON_ASSIGN_OR_RETURN(
+        const int64_t groups,
+        file_.IntegerOr(Key("expert_group_count"), 0, 0, kMaxExperts));
     if (groups <= 1) return absl::OkStatus();
-    int64_t chosen = groups;
-    BATON_RETURN_IF_ERROR(
-        ReadIntIf("expert_group_used_count", 1, groups, chosen));
+    BATON_ASSIGN_OR_RETURN(
+        const int64_t chosen,
+        file_.IntegerOr(Key("expert_group_used_count"), groups, 1, groups));
     const int64_t of_group = experts.count / groups;
     if (experts.count % groups != 0 || of_group < 2 ||
         chosen * of_group < experts.per_token) {

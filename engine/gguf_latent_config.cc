@@ -36,12 +36,10 @@ absl::Status ReadGgufLatent(const gguf::GgufFile& file, ModelConfig& config) {
   BATON_ASSIGN_OR_RETURN(
       latent.rank,
       file.Integer(LatentKey("attention.kv_lora_rank"), 1, kMaxHeadDim));
-  const std::string query_rank = LatentKey("attention.q_lora_rank");
-  if (file.Has(query_rank)) {
-    // Of models without, files say 0, or 1536 without meaning it.
-    BATON_ASSIGN_OR_RETURN(latent.query_rank,
-                           file.Integer(query_rank, 0, kMaxHiddenSize));
-  }
+  // Of models without, files say 0, or a number without meaning it.
+  BATON_ASSIGN_OR_RETURN(
+      latent.query_rank,
+      file.IntegerOr(LatentKey("attention.q_lora_rank"), 0, 0, kMaxHiddenSize));
   if (file.FindTensor("blk.0.attn_q.weight") != nullptr) latent.query_rank = 0;
   BATON_ASSIGN_OR_RETURN(
       latent.rope_dim,

@@ -95,6 +95,13 @@ absl::StatusOr<int64_t> GgufFile::Integer(absl::string_view key, int64_t min,
   return number;
 }
 
+absl::StatusOr<int64_t> GgufFile::IntegerOr(absl::string_view key,
+                                            int64_t fallback, int64_t min,
+                                            int64_t max) const {
+  if (!Has(key)) return fallback;
+  return Integer(key, min, max);
+}
+
 absl::StatusOr<double> GgufFile::Number(absl::string_view key, double min,
                                         double max) const {
   BATON_ASSIGN_OR_RETURN(const Value* const value, Required(key));

@@ -92,6 +92,9 @@ class GgufFile final {
   // [min, max] (InvalidArgument). Integers of all widths are one kind.
   absl::StatusOr<int64_t> Integer(absl::string_view key, int64_t min,
                                   int64_t max) const;
+  // The same of a key that need not be there.
+  absl::StatusOr<int64_t> IntegerOr(absl::string_view key, int64_t fallback,
+                                    int64_t min, int64_t max) const;
   absl::StatusOr<double> Number(absl::string_view key, double min,
                                 double max) const;
   absl::StatusOr<bool> Bool(absl::string_view key) const;
