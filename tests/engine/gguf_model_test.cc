@@ -440,7 +440,8 @@ TEST(GgufModelTest, SurvivesDamage) {
   const ModelDir dir;
   for (const std::string& content :
        {LlamaGguf().Finish(),
-        test::GgufOfModelDir(GoldenDir("phi3_long")).Finish()}) {
+        test::GgufOfModelDir(GoldenDir("phi3_long")).Finish(),
+        test::GgufOfModelDir(GoldenDir("deepseek_v2")).Finish()}) {
     // The head of the file; the rest are weights.
     const size_t head = content.find("token_embd.weight");
     for (int i = 0; i < 500; ++i) {

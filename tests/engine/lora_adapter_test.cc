@@ -1,6 +1,7 @@
 #include "engine/lora_adapter.h"
 
 #include <cmath>
+#include <fstream>
 #include <random>
 #include <string>
 #include <utility>
@@ -199,6 +200,14 @@ TEST(LoraAdapterTest, ExpertsHaveNone) {
                 .status()
                 .code(),
             absl::StatusCode::kUnimplemented);
+}
+
+TEST(LoraAdapterTest, LatentAttentionHasNone) {
+  const json model =
+      json::parse(std::ifstream(GoldenDir("deepseek_v3") + "/config.json"));
+  const absl::Status status = LoadAdapter({}, AdapterConfig(), model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("no adapters of DeepseekV3"));
 }
 
 TEST(LoraAdapterTest, NamesWhatIsWrongWithAConfig) {

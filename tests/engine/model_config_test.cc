@@ -351,6 +351,11 @@ void ExpectConsistent(const ModelConfig& c) {
   EXPECT_LT(int64_t{c.num_heads} * c.head_dim, int64_t{1} << 31);
   EXPECT_GE(c.sliding_window.value_or(1), 1);
   EXPECT_LE(c.experts.per_token, c.experts.count);
+  ASSERT_GE(c.experts.groups, 1);
+  EXPECT_EQ(c.experts.count % c.experts.groups, 0);
+  EXPECT_LE(c.experts.chosen_groups, c.experts.groups);
+  EXPECT_EQ(c.IsLatent() ? c.latent.rank + c.latent.rope_dim : c.head_dim,
+            c.head_dim);
   for (int32_t layer = 0; layer < c.num_layers; ++layer) {
     EXPECT_GE(c.LayerHasExperts(layer) ? c.experts.intermediate_size
                                        : c.intermediate_size,
@@ -409,7 +414,8 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
         "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
         "Glm4MoeForCausalLM", "Phi3ForCausalLM", "SmolLM3ForCausalLM",
-        "GptOssForCausalLM"}) {
+        "GptOssForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
+        "Glm4MoeLiteForCausalLM"}) {
     const json base =
         With(ConfigJson(architecture), {{"head_dim", 4},
                                         {"rope_theta", 1e4},
@@ -429,6 +435,17 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
                                         {"n_routed_experts", 4},
                                         {"n_shared_experts", 1},
                                         {"n_group", 1},
+                                        {"topk_group", 1},
+                                        {"topk_method", nullptr},
+                                        {"scoring_func", nullptr},
+                                        {"moe_layer_freq", 1},
+                                        {"mlp_layer_types", nullptr},
+                                        {"q_lora_rank", nullptr},
+                                        {"kv_lora_rank", 32},
+                                        {"qk_nope_head_dim", 6},
+                                        {"qk_rope_head_dim", 4},
+                                        {"v_head_dim", 64},
+                                        {"rope_interleave", true},
                                         {"routed_scaling_factor", 2.5},
                                         {"first_k_dense_replace", 1},
                                         {"partial_rotary_factor", 1.0},
