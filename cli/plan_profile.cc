@@ -31,6 +31,11 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
     config = shape.config;
     geometry.name = shape.name;
   }
+  if (config.IsLatent()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--gpu: ", geometry.name, " has latent attention, which workers ",
+        "compute on CPUs alone; --profile takes what was measured there"));
+  }
   const model_tools::WeightKind kind =
       model_tools::ParseWeightKind(flags.weights)
           .value_or(model_tools::WeightKind::kBf16);
@@ -49,12 +54,11 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
         model_tools::LayerBytesRead(config, kind, flags.expert_streams) +
         model_tools::HeadBytes(config, kind);
   }
-  // Keys and values of 2 bytes each; with latent attention keys alone.
-  const int64_t parts = config.IsLatent() ? 1 : 2;
+  // Keys and values of 2 bytes each.
   geometry.kv_bytes_per_token =
-      parts * 2 * config.num_layers * config.num_kv_heads * config.head_dim;
+      int64_t{4} * config.num_layers * config.num_kv_heads * config.head_dim;
   geometry.num_layers = config.num_layers;
-  geometry.q_size = static_cast<int32_t>(model_tools::ScoredSize(config));
+  geometry.q_size = config.num_heads * config.head_dim;
   geometry.max_context = config.max_position;
   return geometry;
 }

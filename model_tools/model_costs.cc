@@ -103,6 +103,13 @@ double VisiblePositions(const ModelConfig& config, int32_t layer,
          static_cast<double>(last - growing) * window;
 }
 
+// Of all heads, the mean of what keys and values have.
+double ScoredSize(const ModelConfig& config) {
+  const double of_values =
+      config.IsLatent() ? config.latent.rank : config.head_dim;
+  return config.num_heads * (config.head_dim + of_values) / 2;
+}
+
 }  // namespace
 
 const char* WeightKindName(WeightKind kind) {
@@ -170,12 +177,6 @@ double LayerBytesRead(const ModelConfig& config, WeightKind kind,
 
 double HeadBytes(const ModelConfig& config, WeightKind kind) {
   return MatrixBytes(config.vocab_size, config.hidden_size, KindOfOthers(kind));
-}
-
-double ScoredSize(const ModelConfig& config) {
-  const double of_values =
-      config.IsLatent() ? config.latent.rank : config.head_dim;
-  return config.num_heads * (config.head_dim + of_values) / 2;
 }
 
 double SequenceOperations(const ModelConfig& config, const SequenceStep& step) {

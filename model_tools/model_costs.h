@@ -7,10 +7,10 @@
 //              + 4 * q_size * layers * sum over tokens of visible positions
 //
 // where a product with its addition counts as two and q_size is heads *
-// head_dim, or the mean of what keys and values have where these differ
-// (ScoredSize); a token at position p sees p + 1 positions, itself included
-// (fewer where a layer slides). Norms, RoPE, softmax and sampling are not
-// counted.
+// head_dim, or with latent attention (LatentConfig, model_config.h) heads * the
+// mean of rank + rope_dim and rank; a token at position p sees p + 1 positions,
+// itself included (fewer where a layer slides). Norms, RoPE, softmax and
+// sampling are not counted.
 //
 // Of experts, a token has the parameters of those that it passes through, and a
 // step reads those that any of its tokens does: if each token's are drawn from
@@ -61,11 +61,6 @@ double LayerMatrixBytes(const engine::ModelConfig& config, WeightKind kind);
 double LayerBytesRead(const engine::ModelConfig& config, WeightKind kind,
                       int64_t tokens);
 double HeadBytes(const engine::ModelConfig& config, WeightKind kind);
-
-// Of all heads, half of the numbers that attention multiplies for one position
-// that a token sees: heads * head_dim, or with latent attention (LatentConfig,
-// model_config.h) heads * (head_dim + rank) / 2.
-double ScoredSize(const engine::ModelConfig& config);
 
 // What a sequence does in a step.
 struct SequenceStep {

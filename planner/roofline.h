@@ -43,7 +43,7 @@ struct ModelGeometry {
   double decode_bytes = 0;
   int64_t kv_bytes_per_token = 0;
   int32_t num_layers = 0;
-  int32_t q_size = 0;  // heads * head_dim (ScoredSize, model_costs.h)
+  int32_t q_size = 0;  // heads * head_dim
   int32_t max_context = 0;
 };
 

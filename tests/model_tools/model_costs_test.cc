@@ -186,5 +186,19 @@ TEST(ModelCostsTest, KindComesFromWhatAnEngineSays) {
   EXPECT_STREQ(WeightKindName(WeightKind::kFp8), "fp8");
 }
 
+TEST(ModelCostsTest, LatentAttentionReadsOneKey) {
+  const ModelConfig config = FindModelShape("tiny-mla")->config;
+  const SequenceStep step = {.before = 9, .tokens = 2, .sampled = 1};
+  // Each of 4 heads with keys of 32 + 16 numbers and values of 32; the two
+  // tokens see 10 and 11 positions, in 2 layers.
+  const double attention = 2.0 * 4 * (48 + 32) * 21 * 2;
+  EXPECT_DOUBLE_EQ(SequenceOperations(config, step),
+                   4.0 * LayerMatrixParameters(config) +
+                       2.0 * HeadParameters(config) + attention);
+  const engine::KvLayout layout =
+      MakeKvLayout(config, KvDtype::kBf16, /*block_size=*/16, /*num_blocks=*/1);
+  EXPECT_DOUBLE_EQ(SequenceKvBytes(config, layout, step), 2.0 * 9 * 48 * 2);
+}
+
 }  // namespace
 }  // namespace baton::model_tools
