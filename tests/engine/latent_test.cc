@@ -18,6 +18,7 @@
 #include "engine/matrix_views.h"
 #include "engine/model_identity.h"
 #include "engine/rope_config.h"
+#include "tests/engine/grouped_matrix.h"
 #include "tests/engine/model_dir.h"
 
 namespace baton::engine::latent_test {
@@ -350,6 +351,37 @@ TEST(MatrixViewsTest, WhatLiesInPairsIsReadInHalves) {
   for (int64_t row = 10; row < 16; ++row)
     stored.push_back(StoredRow(row, 8, 2));
   EXPECT_THAT(stored, ElementsAre(10, 12, 14, 11, 13, 15));
+}
+
+// Of words of 32 bits that hold the outputs, or the inputs, of eight weights.
+TEST(MatrixViewsTest, GroupedMatricesHaveViewsToo) {
+  const GroupedMatrix grouped(/*outputs=*/24, /*inputs=*/64, /*group_size=*/32,
+                              /*bits=*/4, /*seed=*/7);
+  const std::vector<TestTensor> gptq = grouped.Gptq("m", 1, false);
+  const std::vector<TestTensor> awq = grouped.Awq("m");
+  for (const WeightMatrix& plain :
+       {grouped.View(gptq, WeightEncoding::kGptq, 1),
+        grouped.View(awq, WeightEncoding::kAwq, 0)}) {
+    const auto base = std::make_shared<const WeightMatrix>(plain);
+    // Two heads of twelve rows, of each five from the second on.
+    const WeightMatrix turned = TurnedHeads(base, {1, 5, 12}, 2);
+    const std::vector<float> outputs = AllRows(turned);
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t r = 0; r < 64; ++r) {
+        for (int64_t i = 0; i < 5; ++i) {
+          ASSERT_EQ(outputs[(h * 64 + r) * 5 + i],
+                    grouped.Weight(h * 12 + 1 + i, r));
+        }
+      }
+    }
+    WeightMatrix pairs = plain;
+    pairs.interleaved_head = 12;
+    pairs.interleaved_first = 4;
+    const std::vector<float> rows = AllRows(pairs);
+    for (int64_t row = 0; row < 24; ++row) {
+      ASSERT_EQ(rows[row * 64], grouped.Weight(StoredRow(row, 12, 4), 0));
+    }
+  }
 }
 
 // Of e4m3 with a scale for each two rows, which is read by the row.
