@@ -72,7 +72,9 @@ void ReadGroups(JsonFields& fields, int32_t default_groups,
 void ReadV2Choice(JsonFields& fields, ExpertsConfig& experts) {
   const std::string method = fields.String("topk_method", "greedy");
   const bool groups = method == "group_limited_greedy";
-  if (fields.status().ok() && !groups && method != "greedy") {
+  // The first files spell it so.
+  const bool greedy = method == "greedy" || method == "gready";
+  if (fields.status().ok() && !groups && !greedy) {
     fields.Fail(absl::UnimplementedError(absl::StrCat(
         fields.Where("topk_method"), " is \"", method,
         "\"; Baton knows \"greedy\" and \"group_limited_greedy\"")));

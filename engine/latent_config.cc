@@ -78,6 +78,12 @@ void ReadLatent(JsonFields& fields, ModelConfig& config) {
   // Of DeepSeek-V2's, which do not say it, always.
   config.rope_interleaved = config.architecture == Architecture::kDeepseekV2 ||
                             fields.Bool("rope_interleave", true);
+  // Some small models of V2's have attention as others do.
+  if (!fields.Bool("use_mla", true)) {
+    fields.Fail(absl::UnimplementedError(absl::StrCat(
+        fields.Where("use_mla"), " is false; Baton knows true with ",
+        ArchitectureName(config.architecture))));
+  }
   if (fields.Bool("attention_bias", false)) {
     fields.Fail(absl::UnimplementedError(absl::StrCat(
         fields.Where("attention_bias"), " is true; Baton knows false with ",

@@ -110,9 +110,11 @@ TEST(LatentConfigTest, ReadsV2) {
   EXPECT_FALSE(experts.normalized || experts.choice_bias);
   EXPECT_THAT(config.layer_has_experts, ElementsAre(false, true, true));
 
-  const ModelConfig greedy = MustLoadConfig(
-      With(GoldenConfig("deepseek_v2"), {{"topk_method", "greedy"}}));
-  EXPECT_EQ(greedy.experts.groups, 1);
+  for (const char* const name : {"greedy", "gready"}) {
+    const ModelConfig greedy = MustLoadConfig(
+        With(GoldenConfig("deepseek_v2"), {{"topk_method", name}}));
+    EXPECT_EQ(greedy.experts.groups, 1);
+  }
   // A model without a mixture.
   const ModelConfig dense = MustLoadConfig(
       With(GoldenConfig("deepseek_v2"), {{"n_routed_experts", nullptr}}));
@@ -170,6 +172,10 @@ TEST(LatentConfigTest, WrongFieldsAreNamed) {
        {{"attention_bias", true}},
        Code::kUnimplemented,
        "attention_bias is true; Baton knows false"},
+      {v2,
+       {{"use_mla", false}},
+       Code::kUnimplemented,
+       "use_mla is false; Baton knows true"},
       {v3, {{"q_lora_rank", -1}}, Code::kInvalidArgument, "q_lora_rank is -1"},
       {v3,
        {{"topk_method", "greedy"}},
