@@ -59,6 +59,19 @@ absl::StatusOr<PostProcessor::Template> PostProcessor::TemplateFromJson(
   return pieces;
 }
 
+bool PostProcessor::AddsTokens() const {
+  for (const Template& pieces : templates_) {
+    for (const Piece& piece : pieces) {
+      if (!piece.is_text) return true;
+    }
+  }
+  return false;
+}
+
+void PostProcessor::AddBefore(TokenId token) {
+  templates_.push_back({{/*is_text=*/false, {token}}, {/*is_text=*/true, {}}});
+}
+
 std::vector<TokenId> PostProcessor::Apply(std::vector<TokenId> ids,
                                           bool add_special_tokens) const {
   for (const Template& pieces : templates_) {

@@ -21,6 +21,11 @@ class PostProcessor final {
   // of those. Unimplemented for others.
   static absl::StatusOr<PostProcessor> FromJson(const JsonNode& node);
 
+  // Whether special tokens are added at all.
+  bool AddsTokens() const;
+  // Adds one before the text, as a template does.
+  void AddBefore(TokenId token);
+
   // The ids with what the templates add; without it, where the templates only
   // repeat or drop the text, as they say.
   std::vector<TokenId> Apply(std::vector<TokenId> ids,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
 #include "common/log.h"
@@ -195,6 +196,15 @@ absl::Status Tokenizer::ReadConfig(const std::string& model_dir) {
 absl::Status Tokenizer::ReadConfigFile(const JsonNode& config) {
   BATON_ASSIGN_OR_RETURN(bos_id_, NamedToken(config, "bos_token", *this));
   BATON_ASSIGN_OR_RETURN(eos_id_, NamedToken(config, "eos_token", *this));
+  // To this class tokenizer.json does not say all: DeepSeek's has no template.
+  BATON_ASSIGN_OR_RETURN(const std::string tokenizer_class,
+                         config.String("tokenizer_class", ""));
+  BATON_ASSIGN_OR_RETURN(const bool adds_bos,
+                         config.Bool("add_bos_token", false));
+  if (absl::StartsWith(tokenizer_class, "LlamaTokenizer") && adds_bos &&
+      bos_id_.has_value() && !post_processor_.AddsTokens()) {
+    post_processor_.AddBefore(*bos_id_);
+  }
   for (const SpecialToken& token : kSpecialTokens) {
     if (!config.Has(token.name)) continue;
     BATON_ASSIGN_OR_RETURN(const JsonNode node, config.Field(token.name));

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "router/text/tokenizer.h"
 #include "tests/router/text/tokenizer_files.h"
@@ -181,6 +184,55 @@ TEST_F(TokenizerConfigTest, TokensMayBeObjects) {
   EXPECT_EQ((*tokenizer)->eos_id(), std::nullopt);
 }
 
+// As transformers has it, of files whose tokenizer.json adds nothing.
+TEST_F(TokenizerConfigTest, OneClassAddsBosWhereTheFileSaysSo) {
+  nlohmann::json json = TokenizerJson("stories");
+  json["post_processor"] = {{"type", "ByteLevel"}};
+  dir_.Write("tokenizer.json", json.dump());
+  const auto first = [&](const std::string& config) {
+    dir_.Write("tokenizer_config.json", config);
+    const auto tokenizer = Tokenizer::Load(dir_.path());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_NE(
+        (*tokenizer)->Encode("Once", {.add_special_tokens = false})->front(),
+        2043);
+    return (*tokenizer)->Encode("Once")->front();
+  };
+  EXPECT_EQ(first(R"({"bos_token": "<|bos|>", "add_bos_token": true,
+                      "tokenizer_class": "LlamaTokenizerFast"})"),
+            2043);
+  for (const char* const config :
+       {R"({"bos_token": "<|bos|>", "add_bos_token": false,
+            "tokenizer_class": "LlamaTokenizerFast"})",
+        R"({"bos_token": "<|bos|>", "tokenizer_class": "LlamaTokenizer"})",
+        R"({"bos_token": "<|bos|>", "add_bos_token": true,
+            "tokenizer_class": "Qwen2Tokenizer"})",
+        R"({"add_bos_token": true, "tokenizer_class": "LlamaTokenizer"})"}) {
+    EXPECT_NE(first(config), 2043) << config;
+  }
+}
+
+// Not twice.
+TEST_F(TokenizerConfigTest, AddsNoBosBesideATemplate) {
+  nlohmann::json json = TokenizerJson("stories");
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<|bos|>"}, {"type_id", 0}}}},
+        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"special_tokens",
+       {{"<|bos|>",
+         {{"id", "<|bos|>"}, {"ids", {2043}}, {"tokens", {"<|bos|>"}}}}}}};
+  dir_.Write("tokenizer.json", json.dump());
+  dir_.Write("tokenizer_config.json",
+             R"({"bos_token": "<|bos|>", "add_bos_token": true,
+                 "tokenizer_class": "LlamaTokenizer"})");
+  const auto tokenizer = Tokenizer::Load(dir_.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::vector<TokenId> ids = *(*tokenizer)->Encode("Once");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2043), 1);
+}
+
 TEST_F(TokenizerConfigTest, TakesTheDefaultOfSeveralTemplates) {
   dir_.Write("tokenizer_config.json",
              R"({"chat_template": [{"name": "tools", "template": "t"},
@@ -199,7 +251,8 @@ TEST_F(TokenizerConfigTest, TheTemplatesOwnFileHolds) {
 TEST_F(TokenizerConfigTest, BrokenOnesAreErrors) {
   for (const char* const config :
        {"{", R"({"bos_token": "nobody"})", R"({"bos_token": 1})",
-        R"({"chat_template": []})", R"({"chat_template": 1})"}) {
+        R"({"add_bos_token": "yes"})", R"({"chat_template": []})",
+        R"({"chat_template": 1})"}) {
     dir_.Write("tokenizer_config.json", config);
     const absl::Status status = Tokenizer::Load(dir_.path()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << config;
