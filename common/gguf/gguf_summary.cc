@@ -34,10 +34,8 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
   if (name == "llama") {
     // Mixtral's files say so, too.
     constexpr absl::string_view kExperts = "llama.expert_count";
-    int64_t experts = 0;
-    if (file.Has(kExperts)) {
-      BATON_ASSIGN_OR_RETURN(experts, file.Integer(kExperts, 0, kMaxExperts));
-    }
+    BATON_ASSIGN_OR_RETURN(const int64_t experts,
+                           file.IntegerOr(kExperts, 0, 0, kMaxExperts));
     out.model_class = experts > 0 ? "MixtralForCausalLM" : "LlamaForCausalLM";
   } else if (name == "qwen2") {
     out.model_class = "Qwen2ForCausalLM";
@@ -57,10 +55,8 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
     // V2, V3, and others alike: they differ in how experts are scored.
     constexpr absl::string_view kGating = "deepseek2.expert_gating_func";
     constexpr int64_t kSigmoid = 2;
-    int64_t gating = 0;
-    if (file.Has(kGating)) {
-      BATON_ASSIGN_OR_RETURN(gating, file.Integer(kGating, 0, 1 << 10));
-    }
+    BATON_ASSIGN_OR_RETURN(const int64_t gating,
+                           file.IntegerOr(kGating, 0, 0, 1 << 10));
     out.model_class =
         gating == kSigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM";
   } else if (name == "gpt-oss") {
@@ -80,12 +76,10 @@ absl::Status ReadNumLayers(const GgufFile& file, Summary& out) {
       const int64_t blocks,
       file.Integer(absl::StrCat(out.architecture, ".block_count"), 1,
                    kMaxLayers));
-  const std::string key =
-      absl::StrCat(out.architecture, ".nextn_predict_layers");
-  int64_t further = 0;
-  if (file.Has(key)) {
-    BATON_ASSIGN_OR_RETURN(further, file.Integer(key, 0, blocks - 1));
-  }
+  BATON_ASSIGN_OR_RETURN(
+      const int64_t further,
+      file.IntegerOr(absl::StrCat(out.architecture, ".nextn_predict_layers"), 0,
+                     0, blocks - 1));
   out.num_layers = static_cast<int32_t>(blocks - further);
   return absl::OkStatus();
 }
