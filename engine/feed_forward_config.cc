@@ -179,11 +179,6 @@ std::vector<bool> ReadSharingExperts(JsonFields& fields,
   return LayersBehindDense(fields, config.num_layers, defaults.dense);
 }
 
-bool HasShared(const ModelConfig& config) {
-  return config.architecture == Architecture::kGlm4Moe ||
-         IsLatent(config.architecture);
-}
-
 // Of gpt-oss's mixtures, which all layers have.
 void ReadGptOssExperts(JsonFields& fields, ExpertsConfig& experts) {
   experts.count = fields.Int("num_local_experts", 128, 1, kMaxExperts);
@@ -196,6 +191,10 @@ void ReadGptOssExperts(JsonFields& fields, ExpertsConfig& experts) {
 }
 
 }  // namespace
+
+bool HasSharedExperts(Architecture architecture) {
+  return architecture == Architecture::kGlm4Moe || IsLatent(architecture);
+}
 
 void ReadFeedForward(JsonFields& fields, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
@@ -210,9 +209,9 @@ void ReadFeedForward(JsonFields& fields, ModelConfig& config) {
     ReadGptOssExperts(fields, experts);
     all_layers = true;
   } else if (config.architecture == Architecture::kQwen3Moe ||
-             HasShared(config)) {
+             HasSharedExperts(config.architecture)) {
     std::vector<bool> has;
-    if (HasShared(config)) {
+    if (HasSharedExperts(config.architecture)) {
       // Null, of DeepSeek-V2's: a model without experts.
       if (!fields.IsNull("n_routed_experts")) {
         has = ReadSharingExperts(fields, config, experts);

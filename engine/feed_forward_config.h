@@ -7,6 +7,9 @@
 
 namespace baton::engine {
 
+// Whose mixtures have experts that all tokens share.
+bool HasSharedExperts(Architecture architecture);
+
 // Sets intermediate_size, experts and layer_has_experts. Errors are the
 // fields'.
 // REQUIRES: architecture and num_layers are set.

@@ -12,6 +12,7 @@
 #include "common/gguf/gguf_file.h"
 #include "common/gguf/gguf_summary.h"
 #include "common/status_macros.h"
+#include "engine/feed_forward_config.h"
 #include "engine/float_convert.h"
 #include "engine/gguf_expert_config.h"
 #include "engine/gguf_gemma_config.h"
@@ -61,10 +62,7 @@ class ConfigReader final {
 
   bool HasLatent() const { return IsLatent(config_.architecture); }
 
-  // Whose mixtures have experts that all tokens share.
-  bool HasShared() const {
-    return config_.architecture == Architecture::kGlm4Moe || HasLatent();
-  }
+  bool HasShared() const { return HasSharedExperts(config_.architecture); }
 
   bool IsPhi() const { return config_.architecture == Architecture::kPhi3; }
 
@@ -154,8 +152,9 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(
         ReadInt(mixtral ? "feed_forward_length" : "expert_feed_forward_length",
                 kMaxIntermediateSize, experts.intermediate_size));
-    if (HasShared())
+    if (HasShared()) {
       BATON_RETURN_IF_ERROR(ReadGgufSharingExperts(file_, prefix_, config_));
+    }
     if (gpt_oss) BATON_RETURN_IF_ERROR(ReadGptOss());
     if (int64_t{experts.all()} * config_.num_layers > kMaxModelExperts) {
       return file_.Invalid(

@@ -2,9 +2,8 @@
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
 // Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config, GptOssConfig,
 // Gemma3TextConfig, DeepseekV2Config, DeepseekV3Config, Glm4MoeLiteConfig and
-// modeling_rope_utils). Fields that would change the
-// result and that Baton does not know are refused; fields that change nothing
-// are ignored.
+// modeling_rope_utils). Fields that would change the result and that Baton does
+// not know are refused; fields that change nothing are ignored.
 #include "engine/model_config.h"
 
 #include <algorithm>
