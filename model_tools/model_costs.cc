@@ -9,8 +9,7 @@ namespace {
 using engine::KvLayout;
 using engine::ModelConfig;
 
-// Calls matrix(outputs, inputs, copies, of_experts) for each matrix of a layer,
-// where `experts` says of how many experts, shared ones included.
+// Those of latent attention, but for the one behind it.
 template <typename Matrix>
 void ForEachLatentMatrix(const ModelConfig& c, Matrix matrix) {
   const engine::LatentConfig& latent = c.latent;
@@ -24,6 +23,9 @@ void ForEachLatentMatrix(const ModelConfig& c, Matrix matrix) {
   matrix(heads * latent.rank, latent.nope_dim, 1.0, false);
   matrix(heads * latent.value_dim, latent.rank, 1.0, false);
 }
+
+// Calls matrix(outputs, inputs, copies, of_experts) for each matrix of a layer,
+// where `experts` says of how many experts, shared ones included.
 template <typename Matrix>
 void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
                         Matrix matrix) {
