@@ -1,6 +1,8 @@
 // The kernels of experts.h.
 #include "engine/cuda/experts.h"
 
+#include <limits>
+
 #include "common/log.h"
 #include "device_target.h"
 #include "engine/cuda/heads.cuh"
@@ -61,6 +63,49 @@ BATON_DEVICE float ScoreOf(const RouteArgs& args, const float* logits,
                                      : AddRn(score, args.choice_bias[e]);
 }
 
+// A lane's order and whose it is become the greatest of the warp's, of equal
+// ones the first.
+BATON_DEVICE void TakeBest(uint32_t& order, int32_t& whose) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const uint32_t other = ShuffleXor(order, mask);
+    const int32_t others = ShuffleXor(whose, mask);
+    if (other > order || (other == order && others < whose)) {
+      order = other;
+      whose = others;
+    }
+  }
+}
+
+constexpr float kLeastScore = -std::numeric_limits<float>::infinity();
+
+// The groups that a row may choose from, a bit each. By a warp: a lane has a
+// group.
+BATON_DEVICE uint32_t ChooseGroups(const RouteArgs& args, const float* logits) {
+  if (args.groups == 1) return 1;
+  const int32_t lane = Thread() % 32;
+  const int32_t size = args.experts / args.groups;
+  float first = kLeastScore;
+  float second = kLeastScore;
+  for (int32_t i = 0; i < size && lane < args.groups; ++i) {
+    const float score = ScoreOf(args, logits, lane * size + i);
+    second = score > first ? first : score > second ? score : second;
+    first = score > first ? score : first;
+  }
+  uint32_t own = 0;
+  if (lane < args.groups) {
+    own = OrderOf(args.sigmoid ? AddRn(first, second) : first);
+  }
+  uint32_t chosen = 0;
+  for (int32_t i = 0; i < args.chosen_groups; ++i) {
+    uint32_t best = own;
+    int32_t group = lane;
+    TakeBest(best, group);
+    chosen |= 1u << group;
+    if (lane == group) own = 0;
+  }
+  return chosen;
+}
+
 // By a warp.
 BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
   const int32_t lane = Thread() % 32;
@@ -71,13 +116,19 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
     return;
   }
   const float* const logits = args.logits + row * args.stride;
+  const uint32_t groups = ChooseGroups(args, logits);
+  const int32_t group_size = args.experts / args.groups;
+  const auto order_of = [&](int32_t e) {
+    if (args.groups > 1 && (groups >> (e / group_size) & 1) == 0) return 0u;
+    return OrderOf(ScoreOf(args, logits, e));
+  };
   // Of the lane's experts, which are 32 apart: the first ones' orders, all
   // asked for at once, and a bit for each of the others that is taken.
   uint32_t held[kHeld];
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t e = 32 * k + lane;
-    held[k] = e < args.experts ? OrderOf(ScoreOf(args, logits, e)) : 0;
+    held[k] = e < args.experts ? order_of(e) : 0;
   }
   uint32_t taken = 0;
   float max = 0.0f;
@@ -93,19 +144,12 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
       expert = 32 * k + lane;
     }
     for (int32_t k = kHeld; 32 * k + lane < args.experts; ++k) {
-      const uint32_t order = OrderOf(ScoreOf(args, logits, 32 * k + lane));
+      const uint32_t order = order_of(32 * k + lane);
       if ((taken >> k & 1) != 0 || order <= best) continue;
       best = order;
       expert = 32 * k + lane;
     }
-    for (int mask = 16; mask > 0; mask /= 2) {
-      const uint32_t other = ShuffleXor(best, mask);
-      const int32_t others = ShuffleXor(expert, mask);
-      if (other > best || (other == best && others < expert)) {
-        best = other;
-        expert = others;
-      }
-    }
+    TakeBest(best, expert);
     if (expert % 32 == lane) {
       taken |= 1u << (expert / 32);
       BATON_UNROLL
@@ -395,6 +439,8 @@ void RunRoute(const RouteArgs& args, StreamHandle* stream) {
   CHECK_LE(args.experts + args.shared, kMostExperts);
   CHECK_LE(args.per_token + args.shared, kMostExpertsPerToken);
   CHECK_LE(args.per_token, args.experts);
+  CHECK_LE(args.groups, kMostExpertGroups);
+  CHECK_EQ(args.experts % args.groups, 0);
   CHECK_GT(args.tiling.tile_rows, 0);
   const bool choose = args.rows <= kChosenBySorting;
   if (!choose) {

@@ -21,6 +21,8 @@ namespace baton::engine::cuda {
 inline constexpr int32_t kMostExpertsPerToken = 32;
 // Of a layer. Shared ones count in both.
 inline constexpr int32_t kMostExperts = 1024;
+// A lane for each.
+inline constexpr int32_t kMostExpertGroups = 32;
 
 struct ExpertChoice {
   int32_t expert = -1;  // none: the row is not there
@@ -34,7 +36,10 @@ struct ExpertChoice {
 // `scale`. With `sigmoid` it is that of the logit, which `choice_bias` is added
 // to for the choice alone, by the sum over those chosen when `normalized`.
 // Shared experts, which come after those that are chosen from, all rows go
-// through, each with a share of 1.
+// through, each with a share of 1. Of `groups` of neighbours only those are
+// chosen from, `chosen_groups` of them, whose best expert has the largest
+// score, or with `sigmoid` whose best two have the largest sum; of equal ones
+// the first.
 struct RouteArgs {
   const float* logits = nullptr;  // [rows][stride]
   int64_t stride = 0;
@@ -43,6 +48,8 @@ struct RouteArgs {
   int32_t experts = 0;
   int32_t per_token = 0;
   int32_t shared = 0;
+  int32_t groups = 1;  // a divisor of `experts`, at most kMostExpertGroups
+  int32_t chosen_groups = 1;
   bool sigmoid = false;
   const float* choice_bias = nullptr;  // [experts], or null
   bool normalized = true;

@@ -31,6 +31,8 @@ void ForwardPass::MixExperts(const DeviceLayer& layer,
   route.experts = experts.count;
   route.per_token = experts.per_token;
   route.shared = experts.shared;
+  route.groups = experts.groups;
+  route.chosen_groups = experts.chosen_groups;
   route.sigmoid = experts.score == ExpertsConfig::Score::kSigmoid;
   route.choice_bias = layer.choice_bias;
   route.normalized = experts.normalized;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct Sizes {
   bool sigmoid = false;
   int32_t shared = 0;
   float scale = 1.0f;
+  // As DeepSeek's have it.
+  int32_t groups = 1;
+  int32_t chosen_groups = 1;
 
   int32_t passed() const { return per_token + shared; }
   ExpertTiling tiling() const {
@@ -61,6 +65,8 @@ class ExpertsTest : public DeviceTest {
     args.sigmoid = s.sigmoid;
     if (s.sigmoid) args.choice_bias = Put(Bias(s));
     args.scale = s.scale;
+    args.groups = s.groups;
+    args.chosen_groups = s.chosen_groups;
     if (!places.empty()) args.row_places = Put(places);
     args.choices = Take<ExpertChoice>(turns);
     args.tiling = s.tiling();
@@ -266,6 +272,85 @@ TEST_F(ExpertsTest, SharedExpertsComeAfterThoseThatScoreBest) {
         EXPECT_EQ(choices[s.per_token + i].expert, s.experts + i);
         EXPECT_EQ(choices[s.per_token + i].share, 1.0f);
       }
+    }
+  }
+}
+
+// The largest `count` of the scores, of equal ones the first; `gap` becomes how
+// far the next one is, if that is less.
+std::vector<int32_t> LargestOf(const std::vector<float>& scores, int32_t count,
+                               float* gap) {
+  std::vector<int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+  if (count < static_cast<int32_t>(order.size())) {
+    const float next = scores[order[count - 1]] - scores[order[count]];
+    if (next != 0.0f) *gap = std::min(*gap, next);
+  }
+  order.resize(count);
+  return order;
+}
+
+// Of groups the best by their best expert, or by the sum of their best two.
+TEST_F(ExpertsTest, ExpertsAreOfTheBestGroups) {
+  std::vector<Sizes> cases = {{1, 8, 3},
+                              {5, 160, 6},
+                              {66, 256, 8, MatmulKernel::kTile64},
+                              {130, 33, 2},
+                              {40, 512, 9}};
+  const std::pair<int32_t, int32_t> groups[] = {
+      {4, 2}, {8, 3}, {8, 4}, {11, 1}, {32, 2}};
+  for (size_t c = 0; c < cases.size(); ++c) {
+    for (const bool sigmoid : {false, true}) {
+      Sizes s = cases[c];
+      std::tie(s.groups, s.chosen_groups) = groups[c];
+      s.sigmoid = sigmoid;
+      s.shared = 2;
+      SCOPED_TRACE(testing::Message()
+                   << s.rows << " rows, " << s.experts << " " << sigmoid);
+      const std::vector<float> logits = Logits(s, 8 + s.rows);
+      const std::vector<float> bias = Bias(s);
+      const Routed routed = Route(s, logits, /*places=*/{});
+      ExpectSorted(s, routed);
+      const int32_t size = s.experts / s.groups;
+      int32_t looked_at = 0;
+      for (int32_t r = 0; r < s.rows; ++r) {
+        const float* const of_row = logits.data() + r * (s.experts + 3);
+        std::vector<float> scores(of_row, of_row + s.experts);
+        if (sigmoid) {
+          for (int32_t e = 0; e < s.experts; ++e) {
+            scores[e] = SigmoidOnHost(of_row[e]) + bias[e];
+          }
+        }
+        std::vector<float> of_groups;
+        for (int32_t g = 0; g < s.groups; ++g) {
+          std::vector<float> own(scores.begin() + g * size,
+                                 scores.begin() + (g + 1) * size);
+          std::sort(own.rbegin(), own.rend());
+          of_groups.push_back(sigmoid ? own[0] + own[1] : own[0]);
+        }
+        float gap = 1.0f;
+        const std::vector<int32_t> best =
+            LargestOf(of_groups, s.chosen_groups, &gap);
+        for (int32_t e = 0; e < s.experts; ++e) {
+          if (std::count(best.begin(), best.end(), e / size) == 0) {
+            scores[e] = -std::numeric_limits<float>::infinity();
+          }
+        }
+        const std::vector<int32_t> expected =
+            LargestOf(scores, s.per_token, &gap);
+        // Nearly equal ones may be rounded the other way.
+        if (gap < 1e-5f) continue;
+        ++looked_at;
+        std::set<int32_t> chosen;
+        for (int32_t i = 0; i < s.per_token; ++i) {
+          chosen.insert(routed.choices[r * s.passed() + i].expert);
+        }
+        EXPECT_EQ(chosen, std::set<int32_t>(expected.begin(), expected.end()))
+            << r;
+      }
+      EXPECT_GE(looked_at, (s.rows + 1) / 2);
     }
   }
 }
