@@ -1,255 +1,18 @@
 #include "engine/cuda/device_weights.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
-#include <utility>
 
-#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/output_rows.h"
-#include "engine/cuda/pack_tiles.h"
+#include "engine/cuda/weight_loader.h"
 #include "engine/float_convert.h"
 #include "engine/norm_weights.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cuda {
 namespace {
-
-// At most, of each of the pinned buffers that weights pass through, and of
-// those on the device.
-constexpr int64_t kStagingBytes = int64_t{32} << 20;
-
-// Loads into device memory: threads copy rows as files have them into one of
-// two pinned buffers, while the other goes to the device, which makes tiles of
-// them.
-class Loader final {
- public:
-  Loader(std::optional<WeightFormat> format, cpu::ThreadTeam& team,
-         Stream& stream, int64_t total_elements,
-         absl::FunctionRef<void(double)> progress, DeviceWeights* weights)
-      : format_(format),
-        team_(team),
-        stream_(stream),
-        total_elements_(total_elements),
-        progress_(progress),
-        weights_(*weights) {}
-
-  // Copies from the staging buffers may still run when loading fails.
-  ~Loader() { stream_.Wait(); }
-
-  // A matrix of these outputs; with `bias`, one float per output. In
-  // `own_format`, whatever others have, if that is there.
-  absl::StatusOr<DeviceMatrix> Matrix(
-      const std::vector<OutputRows>& rows, int32_t inputs,
-      const std::vector<float>& bias,
-      std::optional<WeightFormat> own_format = std::nullopt) {
-    DeviceMatrix m;
-    const WeightFormat format =
-        own_format ? *own_format : format_.value_or(FormatOf(rows));
-    if (!own_format) NoteFormat(format);
-    int64_t outputs = 0;
-    for (const OutputRows& part : rows) outputs += part.count;
-    m.outputs = static_cast<int32_t>(outputs);
-    m.inputs = inputs;
-    m.output_tiles = OutputTiles(m.outputs);
-    m.padded_inputs = PaddedInputs(inputs);
-    m.format = format;
-    BATON_ASSIGN_OR_RETURN(std::byte* const tiles, Take(m.tile_bytes()));
-    m.tiles = tiles;
-    const int64_t padded_outputs = int64_t{m.output_tiles} * kTileOutputs;
-    std::vector<OutputRows> padded = rows;
-    padded.push_back({nullptr, 0, padded_outputs - outputs});
-    PackArgs pack;
-    pack.type = CopiedType(rows, format);
-    pack.inputs = inputs;
-    pack.format = format;
-    float* scales = nullptr;
-    if (HasScalesAlready(pack.type)) {
-      BATON_ASSIGN_OR_RETURN(scales, Vector(ScalesOf(padded)));
-    } else if (HasOutputScales(format)) {
-      BATON_ASSIGN_OR_RETURN(
-          std::byte* const bytes,
-          Take(padded_outputs * static_cast<int64_t>(sizeof(float))));
-      scales = reinterpret_cast<float*>(bytes);
-    }
-    m.scales = scales;
-    const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
-    const int64_t row_bytes = tile_elements * DTypeBytes(pack.type);
-    const int64_t grid_bytes =
-        HasSliceGrids(format) ? TileGridBytes(inputs) : 0;
-    BATON_RETURN_IF_ERROR(Copy(
-        m.output_tiles, row_bytes + grid_bytes, tile_elements,
-        [&](const Piece& piece) {
-          const int64_t output = piece.first * kTileOutputs;
-          const int64_t outputs = piece.count * kTileOutputs;
-          CopyOutputs(padded, pack.type, output, outputs, inputs,
-                      piece.buffer + piece.at * row_bytes);
-          if (grid_bytes == 0) return;
-          // Behind all rows of the buffer.
-          CopyGrids(padded, output, outputs, inputs,
-                    reinterpret_cast<Int4Grid*>(piece.buffer +
-                                                piece.total * row_bytes +
-                                                piece.at * grid_bytes));
-        },
-        [&](int64_t first, int64_t count, const Staging& staging) {
-          stream_.CopyToDevice(staging.device.data(), staging.host.data(),
-                               count * (row_bytes + grid_bytes));
-          pack.rows = staging.device.data();
-          pack.grids =
-              grid_bytes == 0
-                  ? nullptr
-                  : reinterpret_cast<Int4Grid*>(pack.rows + count * row_bytes);
-          pack.tiles = static_cast<int32_t>(count);
-          pack.out = tiles + first * TileBytes(format, m.padded_inputs);
-          pack.scales =
-              scales == nullptr ? nullptr : scales + first * kTileOutputs;
-          RunPackTiles(pack, stream_.handle());
-        }));
-    weights_.matrix_bytes += m.bytes();
-    if (!bias.empty()) {
-      std::vector<float> padded_bias = bias;
-      padded_bias.resize(padded_outputs, 0.0f);
-      BATON_ASSIGN_OR_RETURN(m.bias, Vector(padded_bias));
-    }
-    return m;
-  }
-
-  // The rows of a matrix one after another.
-  absl::StatusOr<const uint16_t*> Rows(const WeightMatrix& matrix) {
-    const int64_t row_bytes = matrix.columns * 2;
-    BATON_ASSIGN_OR_RETURN(std::byte* const to, Take(matrix.rows * row_bytes));
-    const std::vector<OutputRows> rows = {{&matrix, 0, matrix.rows}};
-    const DType type = CopiedType(rows, WeightFormat::kBf16);
-    const auto inputs = static_cast<int32_t>(matrix.columns);
-    BATON_RETURN_IF_ERROR(Copy(
-        matrix.rows, row_bytes, matrix.columns,
-        [&](const Piece& piece) {
-          std::byte* const out = piece.buffer + piece.at * row_bytes;
-          if (type == DType::kBf16) {
-            CopyOutputs(rows, type, piece.first, piece.count, inputs, out);
-            return;
-          }
-          const int64_t elements = piece.count * inputs;
-          std::vector<std::byte> values(elements * DTypeBytes(type));
-          CopyOutputs(rows, type, piece.first, piece.count, inputs,
-                      values.data());
-          ConvertToBf16(
-              type, values,
-              absl::MakeSpan(reinterpret_cast<uint16_t*>(out), elements));
-        },
-        [&](int64_t first, int64_t count, const Staging& staging) {
-          stream_.CopyToDevice(to + first * row_bytes, staging.host.data(),
-                               count * row_bytes);
-        }));
-    weights_.matrix_bytes += matrix.rows * row_bytes;
-    return reinterpret_cast<const uint16_t*>(to);
-  }
-
-  absl::StatusOr<float*> Vector(const std::vector<float>& values) {
-    if (values.empty()) return nullptr;
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
-    BATON_ASSIGN_OR_RETURN(std::byte* const to, Take(bytes));
-    // Not pinned: the copy is over when the call returns, or a moment later.
-    stream_.CopyToDevice(to, values.data(), bytes);
-    stream_.Wait();
-    return reinterpret_cast<float*>(to);
-  }
-
- private:
-  void NoteFormat(WeightFormat format) {
-    std::vector<WeightFormat>& formats = weights_.formats;
-    // The narrowest have the greatest numbers.
-    const auto at = std::lower_bound(formats.begin(), formats.end(), format,
-                                     std::greater<>());
-    if (at == formats.end() || *at != format) formats.insert(at, format);
-  }
-
-  absl::StatusOr<std::byte*> Take(int64_t bytes) {
-    BATON_ASSIGN_OR_RETURN(DeviceBuffer buffer,
-                           DeviceBuffer::Allocate(bytes, "weights"));
-    weights_.memory.push_back(std::move(buffer));
-    return weights_.memory.back().data();
-  }
-
-  // Items [first, first + count): those from `at` on of the `total` that pass
-  // through a buffer at a time.
-  struct Piece {
-    int64_t first = 0;
-    int64_t count = 0;
-    std::byte* buffer = nullptr;
-    int64_t at = 0;
-    int64_t total = 0;
-  };
-
-  struct Staging {
-    PinnedBuffer host;
-    DeviceBuffer device;
-    int64_t bytes = 0;  // of each
-    Event copied;       // what was given of it is on the device
-    bool used = false;
-  };
-
-  // Small models take little. REQUIRES: nothing is copied from it.
-  static absl::Status Grow(int64_t bytes, Staging& staging) {
-    if (staging.bytes >= bytes) return absl::OkStatus();
-    constexpr char kPurpose[] = "staging of weights";
-    BATON_ASSIGN_OR_RETURN(staging.host,
-                           PinnedBuffer::Allocate(bytes, kPurpose));
-    BATON_ASSIGN_OR_RETURN(staging.device,
-                           DeviceBuffer::Allocate(bytes, kPurpose));
-    staging.bytes = bytes;
-    return absl::OkStatus();
-  }
-
-  // For `count` items of `item_bytes` each, as many at a time as a buffer
-  // holds: `make` writes pieces of them, on several threads at the
-  // same time, then `give(first, count, staging)` gives the stream what copies
-  // them. An item is made of `item_elements` weights, for progress.
-  absl::Status Copy(
-      int64_t count, int64_t item_bytes, int64_t item_elements,
-      absl::FunctionRef<void(const Piece&)> make,
-      absl::FunctionRef<void(int64_t, int64_t, const Staging&)> give) {
-    if (item_bytes > kStagingBytes) {
-      return absl::ResourceExhaustedError("a row of weights is too large");
-    }
-    const int64_t per_buffer = kStagingBytes / item_bytes;
-    // Enough for a thread to be worth its call, few enough to share them out.
-    const int64_t per_call =
-        std::clamp<int64_t>(per_buffer / (4 * team_.num_threads()), 1, 64);
-    for (int64_t first = 0; first < count; first += per_buffer) {
-      const int64_t here = std::min(per_buffer, count - first);
-      Staging& staging = staging_[next_];
-      if (staging.used) staging.copied.Wait();
-      BATON_RETURN_IF_ERROR(Grow(here * item_bytes, staging));
-      team_.ParallelFor((here + per_call - 1) / per_call,
-                        [&](int64_t item, int32_t) {
-                          const int64_t begin = item * per_call;
-                          make({first + begin, std::min(per_call, here - begin),
-                                staging.host.data(), begin, here});
-                        });
-      give(first, here, staging);
-      stream_.Record(staging.copied);
-      staging.used = true;
-      next_ = 1 - next_;
-      done_elements_ += here * item_elements;
-      progress_(static_cast<double>(done_elements_) /
-                static_cast<double>(total_elements_));
-    }
-    return absl::OkStatus();
-  }
-
-  const std::optional<WeightFormat> format_;
-  cpu::ThreadTeam& team_;
-  Stream& stream_;
-  const int64_t total_elements_;
-  const absl::FunctionRef<void(double)> progress_;
-  DeviceWeights& weights_;
-  Staging staging_[2];
-  int next_ = 0;
-  int64_t done_elements_ = 0;
-};
 
 std::vector<float> FloatsOf(const TensorView& view) {
   std::vector<float> values(view.num_elements());
@@ -346,7 +109,7 @@ std::vector<OutputRows> HeadRows(const ModelConfig& config,
 
 // Each expert's outputs begin with a tile of their own.
 absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
-                         const Shard& shard, Loader& loader,
+                         const Shard& shard, WeightLoader& loader,
                          DeviceLayer& layer) {
   const WeightMatrix& router = *in.expert_router;
   BATON_ASSIGN_OR_RETURN(
@@ -381,7 +144,8 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
 
 absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                                       const LayerWeights& in,
-                                      const Shard& shard, Loader& loader) {
+                                      const Shard& shard,
+                                      WeightLoader& loader) {
   DeviceLayer layer;
   BATON_ASSIGN_OR_RETURN(layer.input_norm,
                          loader.Vector(NormWeights(config, in.input_norm)));
@@ -465,8 +229,8 @@ absl::StatusOr<DeviceWeights> LoadDeviceWeights(
     cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress) {
   DeviceWeights result;
-  Loader loader(format, team, stream, ElementsOf(weights) / shard.ranks,
-                progress, &result);
+  WeightLoader loader(format, team, stream, ElementsOf(weights) / shard.ranks,
+                      progress, &result);
   const bool tied = !weights.lm_head.has_value();
   for (const LayerWeights& layer : weights.layers) {
     BATON_ASSIGN_OR_RETURN(DeviceLayer loaded,

@@ -12,10 +12,6 @@
 namespace baton::engine::cuda {
 namespace {
 
-// Most rows whose logits are held at a time, and the unit of their number.
-constexpr int32_t kMaxLogitRows = 256;
-constexpr int32_t kLogitRowUnit = 16;
-
 bool IsSampled(const scheduling::PlannedSequence& s, const LogitRow& row) {
   return s.sample && row.token + 1 == static_cast<int32_t>(s.tokens.size());
 }
@@ -24,68 +20,12 @@ bool IsTarget(const scheduling::PlannedSequence& s, const LogitRow& row) {
   return row.token < static_cast<int32_t>(s.targets.size());
 }
 
-// Of a span of a token, with its part of the counters.
-int64_t SpanPieceFloats(int32_t heads, int32_t kv_heads,
-                        const KvLayout& layout) {
-  return int64_t{heads} * (layout.stored_head_dim() + 2) + kv_heads;
-}
-
 }  // namespace
-
-ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
-                          const KvLayout& layout,
-                          const ForwardPassOptions& options) {
-  heads = shard.Heads(config);
-  kv_heads = shard.KvHeads(config);
-  hidden = config.hidden_size;
-  hidden_part = shard.Hidden(config);
-  padded_hidden = PaddedInputs(hidden);
-  q_size = config.num_heads * config.head_dim;
-  q_part = heads * config.head_dim;
-  padded_q = PaddedInputs(q_size);
-  qkv_part = q_part + 2 * kv_heads * config.head_dim;
-  stored_q = heads * layout.stored_head_dim();
-  intermediate_part = shard.Intermediate(config);
-  padded_intermediate = PaddedInputs(config.intermediate_size);
-  experts_per_token = config.experts.passed();
-  expert_part = shard.ExpertIntermediate(config);
-  padded_expert = PaddedInputs(config.experts.intermediate_size);
-  experts_staged = options.kernels && options.kernels->group &&
-                   hidden == padded_hidden &&
-                   config.experts.intermediate_size == padded_expert;
-  if (config.experts.count > 0) {
-    places = MostPlaces(options.max_rows, experts_per_token,
-                        config.experts.all(), experts_staged);
-  }
-  if (options.lora_rank > 0 && config.intermediate_size > 0) {
-    stored_rows = std::min(options.max_rows, options.stored_rows);
-    stored_gate_up = int64_t{2 * kTileOutputs} * OutputTiles(intermediate_part);
-  }
-  vocabulary_part = shard.Vocabulary(config);
-  whole_slices = hidden == padded_hidden && q_size == padded_q &&
-                 config.intermediate_size == padded_intermediate;
-  logit_stride = (int64_t{config.vocab_size} + 3) / 4 * 4;
-  // Logits and their edited copies.
-  const int64_t rows = options.logit_bytes / (2 * logit_stride * 4) /
-                       kLogitRowUnit * kLogitRowUnit;
-  logit_rows = static_cast<int32_t>(
-      std::clamp<int64_t>(rows, kLogitRowUnit, kMaxLogitRows));
-  span_pieces =
-      options.span_bytes / 4 / SpanPieceFloats(heads, kv_heads, layout);
-  if (shard.ranks > 1) {
-    const int64_t per_row =
-        std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},
-                  2 * int64_t{intermediate_part}});
-    sent_bytes = std::max({options.max_rows * per_row,
-                           logit_rows * 4 * int64_t{vocabulary_part},
-                           places * 2 * int64_t{expert_part}});
-  }
-}
 
 int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                                  const KvLayout& layout,
                                  const ForwardPassOptions& options) {
-  const Sizes s(config, shard, layout, options);
+  const PassSizes s(config, shard, layout, options);
   const int64_t per_row = 4 * ((config.post_norms ? 3 : 2) * int64_t{s.hidden} +
                                s.qkv_part + config.experts.count) +
                           2 * (int64_t{s.padded_hidden} + s.stored_q +
@@ -141,7 +81,7 @@ ForwardPass::~ForwardPass() {
 }
 
 absl::Status ForwardPass::Allocate() {
-  const Sizes& s = sizes_;
+  const PassSizes& s = sizes_;
   const int64_t rows = options_.max_rows;
   // Of what products read, which may be staged.
   const int64_t input_rows = StagedRows(rows);

@@ -138,7 +138,7 @@ void ForwardPass::Normalize(float* residual, const float* weight, int32_t rows,
 }
 
 void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
-  const Sizes& sizes = sizes_;
+  const PassSizes& sizes = sizes_;
   EmbedArgs embed;
   embed.tokens = arrays.tokens;
   embed.rows = arrays.rows;
