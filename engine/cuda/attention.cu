@@ -4,6 +4,7 @@
 #include "device_target.h"
 #include "engine/cuda/attention.cuh"
 #include "engine/cuda/attention_group.h"
+#include "engine/cuda/latent_attention.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -36,6 +37,7 @@ void RunFor(const AttentionArgs& args, StreamHandle* stream) {
 }  // namespace
 
 void RunAttention(const AttentionArgs& args, StreamHandle* stream) {
+  if (args.value_dim > 0) return RunLatentAttention(args, stream);
   if (args.tile_queries == kGroupTileQueries) {
     return RunGroupAttention(args, stream);
   }

@@ -310,7 +310,9 @@ SpanAttention(AttentionArgs args) {
       SharedMemory(), load_queries, store);
   if (IsLastOf(args.span_counts + BlockZ() * args.num_kv_heads + BlockY(),
                spans, reinterpret_cast<uint32_t*>(exchange))) {
-    MergeSpans<kHeadDim>(args, spans, exchange);
+    const int32_t group = args.num_heads / args.num_kv_heads;
+    MergeSpans<kHeadDim>(args, BlockY() * group, group, args.head_dim,
+                         args.head_dim, spans, exchange);
   }
 }
 

@@ -73,6 +73,11 @@ struct AttentionArgs {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t stored_head_dim = 0;
+  // When not 0, the first elements of a key that are its value, too: latent
+  // attention (latent_attention.h), whose results have as many elements, heads
+  // `out_step` elements apart.
+  int32_t value_dim = 0;
+  int32_t out_step = 0;
   // Positions that a query sees, its own included; 0: all before it.
   int32_t window = 0;
   // What products of queries and keys are multiplied by (ModelConfig::
@@ -153,7 +158,7 @@ int64_t AttentionSharedBytes(KvDtype dtype, int32_t stored_head_dim);
 
 // REQUIRES: num_tiles > 0, IsAttentionHeadDim(stored_head_dim), at most
 // kTileQueries query heads per KV head, at most kSpanQueries when max_spans is
-// not 0.
+// not 0. With value_dim: as RunLatentAttention.
 void RunAttention(const AttentionArgs& args, StreamHandle* stream);
 
 }  // namespace baton::engine::cuda

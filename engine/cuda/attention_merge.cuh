@@ -35,27 +35,27 @@ BATON_DEVICE bool IsLastOf(uint32_t* counter, int32_t spans, uint32_t* shared) {
   return *shared != 0;
 }
 
-// The attention of the token of tile BlockZ() for the heads of KV head
-// BlockY(), from its spans' sums and states. `shared`: kSpanExchangeBytes of
-// the block's memory. All threads of the block.
-template <int kHeadDim>
-BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
-                             unsigned char* shared) {
+// The attention of the token of tile BlockZ() for `heads` heads from
+// `first_head` on, from its spans' sums and states. Sums lie kStored elements
+// apart, of which there are `elements`; results lie `out_step` apart. `shared`:
+// kSpanExchangeBytes of the block's memory. All threads of the block.
+template <int kStored>
+BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t first_head,
+                             int32_t heads, int32_t elements, int32_t out_step,
+                             int32_t spans, unsigned char* shared) {
   // Read anew, rather than held in registers all the while.
   const int32_t row = args.tiles[BlockZ()].first_output_row;
-  const int32_t kv_head = BlockY();
   auto* const states = reinterpret_cast<SoftmaxState*>(shared);
-  const int32_t group = args.num_heads / args.num_kv_heads;
-  for (int32_t first_query = 0; first_query < group;
+  for (int32_t first_query = 0; first_query < heads;
        first_query += kMergeHeads) {
     const int32_t queries =
-        group - first_query < kMergeHeads ? group - first_query : kMergeHeads;
-    const int32_t head = kv_head * group + first_query;
+        heads - first_query < kMergeHeads ? heads - first_query : kMergeHeads;
+    const int32_t head = first_head + first_query;
     const int64_t place =
         (int64_t{BlockZ()} * args.num_heads + head) * args.max_spans;
-    for (int32_t at = 0; at < args.head_dim; at += Threads()) {
+    for (int32_t at = 0; at < elements; at += Threads()) {
       const int32_t element = at + Thread();
-      const bool there = element < args.head_dim;
+      const bool there = element < elements;
       SoftmaxState total[kMergeHeads];
       float sum[kMergeHeads] = {};
       for (int32_t begin = 0; begin < spans; begin += kMergeStates) {
@@ -89,7 +89,7 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
                                 ? LoadFresh(args.span_sums +
                                             (place + q * args.max_spans +
                                              begin + first + s) *
-                                                kHeadDim +
+                                                kStored +
                                             element)
                                 : 0.0f;
             }
@@ -110,7 +110,7 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
       for (int q = 0; q < kMergeHeads; ++q) {
         if (q == queries) break;
         args.out[PlaceOfInput(args.out_order, row,
-                              (head + q) * args.head_dim + element,
+                              (head + q) * out_step + element,
                               args.out_stride)] =
             FinishSum(sum[q], InverseSum(args, head + q, total[q]));
       }

@@ -68,13 +68,29 @@ BATON_DEVICE uint16_t FinishSum(float total, float inverse_sum) {
   return static_cast<uint16_t>(FinishSums(total, 0.0f, inverse_sum));
 }
 
-// What a warp knows of its queries.
-template <int kHeadDim>
-struct WarpQueries {
-  uint32_t fragments[kHeadDim / 16][4];
+// What a warp's queries see.
+struct QueryRows {
   // Of rows g and g + 8: the position, -1 for a row without a query.
   int32_t position[2];
   int32_t first_visible[2];
+
+  // Sets those of row g + 8 * half, which has query `query` of a tile; whether
+  // that is there.
+  BATON_DEVICE bool Set(const AttentionArgs& args, const QueryTile& tile,
+                        int32_t query, int half) {
+    const int32_t token = query / (args.num_heads / args.num_kv_heads);
+    const bool there = token < tile.rows;
+    position[half] = there ? tile.first_position + token : -1;
+    first_visible[half] =
+        there ? FirstVisible(tile.first_position + token, args.window) : 0;
+    return there;
+  }
+};
+
+// What a warp knows of its queries.
+template <int kHeadDim>
+struct WarpQueries : QueryRows {
+  uint32_t fragments[kHeadDim / 16][4];
 };
 
 // query_of(row, head) is where that query lies.
@@ -89,12 +105,8 @@ BATON_DEVICE void LoadQueries(const AttentionArgs& args, const QueryTile& tile,
   BATON_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int32_t query = first_query + g + 8 * half;
-    const int32_t token = query / group;
-    const bool there = token < tile.rows;
-    queries.position[half] = there ? tile.first_position + token : -1;
-    queries.first_visible[half] =
-        there ? FirstVisible(tile.first_position + token, args.window) : 0;
-    const int64_t row = there ? tile.first_row + token : 0;
+    const bool there = queries.Set(args, tile, query, half);
+    const int64_t row = there ? tile.first_row + query / group : 0;
     const int64_t head = kv_head * group + query % group;
     const uint32_t* const from =
         reinterpret_cast<const uint32_t*>(query_of(row, head));
@@ -150,10 +162,10 @@ struct Count {
 // has, too. Sums so far are to be multiplied by `rescale`, of rows g and g + 8.
 // `key_scales` are those of the tile, if there are any. With kHalves of 1, rows
 // g + 8 have no queries, and nothing is done for them.
-template <bool kHasScales, int kHalves, int kHeadDim>
-BATON_DEVICE void ToWeights(const AttentionArgs& args,
-                            const WarpQueries<kHeadDim>& queries, int32_t first,
-                            const float* key_scales, TileScores& scores,
+template <bool kHasScales, int kHalves>
+BATON_DEVICE void ToWeights(const AttentionArgs& args, const QueryRows& queries,
+                            int32_t first, const float* key_scales,
+                            TileScores& scores,
                             SoftmaxState (&state)[2], float (&rescale)[2]) {
   const int32_t c = Thread() % 4;
   BATON_UNROLL

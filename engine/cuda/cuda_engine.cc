@@ -77,6 +77,7 @@ KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
   layout.block_size = options.block_size;
   layout.num_kv_heads = config.num_kv_heads;
   layout.head_dim = config.head_dim;
+  layout.shared_value_dim = config.latent.rank;
   layout.dtype = ParseKvDtype(options.kv_dtype).value();
   return layout;
 }

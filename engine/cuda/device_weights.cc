@@ -142,13 +142,51 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
   return absl::OkStatus();
 }
 
-absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
-                                      const LayerWeights& in,
-                                      const Shard& shard,
-                                      WeightLoader& loader) {
-  DeviceLayer layer;
-  BATON_ASSIGN_OR_RETURN(layer.input_norm,
-                         loader.Vector(NormWeights(config, in.input_norm)));
+// Each head's outputs begin with a tile of their own.
+absl::StatusOr<DeviceMatrix> LoadHeads(const WeightMatrix& matrix,
+                                       int32_t heads, WeightLoader& loader) {
+  const int64_t outputs = matrix.rows / heads;
+  std::vector<OutputRows> rows;
+  for (int32_t head = 0; head < heads; ++head) {
+    rows.push_back({&matrix, head * outputs, outputs});
+    PadTile(outputs, rows);
+  }
+  BATON_ASSIGN_OR_RETURN(
+      DeviceMatrix all,
+      loader.Matrix(rows, static_cast<int32_t>(matrix.columns), {}));
+  all.outputs = static_cast<int32_t>(outputs);
+  all.output_tiles /= heads;
+  return all;
+}
+
+absl::StatusOr<DeviceLatent> LoadLatent(const ModelConfig& config,
+                                        const LatentWeights& in,
+                                        WeightLoader& loader) {
+  DeviceLatent latent;
+  std::vector<OutputRows> down;
+  if (in.query_down) down.push_back({&*in.query_down, 0, in.query_down->rows});
+  down.push_back({&in.down, 0, in.down.rows});
+  BATON_ASSIGN_OR_RETURN(latent.down,
+                         loader.Matrix(down, config.hidden_size, {}));
+  BATON_ASSIGN_OR_RETURN(latent.query_norm,
+                         loader.Vector(NormWeights(config, in.query_norm)));
+  BATON_ASSIGN_OR_RETURN(latent.norm,
+                         loader.Vector(NormWeights(config, in.norm)));
+  BATON_ASSIGN_OR_RETURN(
+      latent.queries,
+      loader.Matrix({{&in.queries, 0, in.queries.rows}},
+                    static_cast<int32_t>(in.queries.columns), {}));
+  BATON_ASSIGN_OR_RETURN(latent.key_up,
+                         LoadHeads(in.key_up, config.num_heads, loader));
+  BATON_ASSIGN_OR_RETURN(latent.value_up,
+                         LoadHeads(in.value_up, config.num_heads, loader));
+  return latent;
+}
+
+// In place of it: heads of Q, K and V.
+absl::Status LoadQkv(const ModelConfig& config, const LayerWeights& in,
+                     const Shard& shard, WeightLoader& loader,
+                     DeviceLayer& layer) {
   std::vector<float> qkv_bias;
   for (const auto* part : {&in.q_bias, &in.k_bias, &in.v_bias}) {
     const std::vector<float> values = FloatsOf(*part, shard);
@@ -163,13 +201,29 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                          loader.Vector(NormWeights(config, in.q_norm)));
   BATON_ASSIGN_OR_RETURN(layer.k_norm,
                          loader.Vector(NormWeights(config, in.k_norm)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
+                                      const LayerWeights& in,
+                                      const Shard& shard,
+                                      WeightLoader& loader) {
+  DeviceLayer layer;
+  BATON_ASSIGN_OR_RETURN(layer.input_norm,
+                         loader.Vector(NormWeights(config, in.input_norm)));
+  if (in.latent) {
+    BATON_ASSIGN_OR_RETURN(layer.latent,
+                           LoadLatent(config, *in.latent, loader));
+  } else {
+    BATON_RETURN_IF_ERROR(LoadQkv(config, in, shard, loader, layer));
+  }
   std::vector<float> sinks = FloatsOf(in.sinks, shard);
   for (float& sink : sinks) sink *= static_cast<float>(kLog2E);
   BATON_ASSIGN_OR_RETURN(layer.sinks, loader.Vector(sinks));
-  BATON_ASSIGN_OR_RETURN(layer.o,
-                         loader.Matrix({RowsOf(in.o_proj, shard)},
-                                       config.num_heads * config.head_dim,
-                                       FloatsOf(in.o_bias, shard)));
+  BATON_ASSIGN_OR_RETURN(
+      layer.o, loader.Matrix({RowsOf(in.o_proj, shard)},
+                             static_cast<int32_t>(config.AttentionSize()),
+                             FloatsOf(in.o_bias, shard)));
   BATON_ASSIGN_OR_RETURN(
       layer.attention_out_norm,
       loader.Vector(NormWeights(config, in.attention_out_norm)));

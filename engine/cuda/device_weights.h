@@ -20,10 +20,23 @@
 
 namespace baton::engine::cuda {
 
+// Of latent attention (LatentWeights, engine/weights.h). Of matrices that each
+// head has, the first one's are here; the others' follow (expert_matmul.h).
+struct DeviceLatent {
+  DeviceMatrix down;  // what queries are made of, if that is here; then keys
+  const float* query_norm = nullptr;
+  const float* norm = nullptr;
+  DeviceMatrix queries;   // of all heads
+  DeviceMatrix key_up;    // [rank][nope_dim] of a head
+  DeviceMatrix value_up;  // [value_dim][rank] of a head
+};
+
 // Null vectors are those that the model has not.
 struct DeviceLayer {
   const float* input_norm = nullptr;
+  // One of these two.
   DeviceMatrix qkv;  // heads of Q, of K, of V
+  DeviceLatent latent;
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   const float* sinks = nullptr;  // [heads], as AttentionArgs has them

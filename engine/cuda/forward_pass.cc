@@ -43,8 +43,12 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                         (config.sliding_rope_theta.has_value() ? 1 : 0)) *
                        int64_t{config.max_position} * config.head_dim *
                        int64_t{sizeof(float)};
+  const int64_t latent =
+      config.IsLatent()
+          ? LatentPass(config, layout, options.max_rows).DeviceBytes()
+          : 0;
   return StagedRows(options.max_rows) * per_row + s.places * per_place +
-         adapted + s.logit_rows * per_logit_row +
+         latent + adapted + s.logit_rows * per_logit_row +
          (1 + shard.ranks) * s.sent_bytes + options.span_bytes + 2 * rope +
          options.first_upload_bytes +
          (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
@@ -74,7 +78,9 @@ ForwardPass::ForwardPass(const ModelConfig& config, const Place& place,
       options_(options),
       sizes_(config, place.shard, layout, options),
       rope_table_(config),
-      sliding_rope_table_(cpu::SlidingRopeConfig(config)) {}
+      sliding_rope_table_(cpu::SlidingRopeConfig(config)) {
+  if (config.IsLatent()) latent_.emplace(config, layout, options.max_rows);
+}
 
 ForwardPass::~ForwardPass() {
   if (ahead_) stream_.Wait();
@@ -110,9 +116,9 @@ absl::Status ForwardPass::Allocate() {
       {&stored_, s.stored_rows * s.stored_gate_up * 4},
       {&logits_, s.logit_rows * s.logit_stride * 4},
       {&edited_, s.logit_rows * s.logit_stride * 4},
-      {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},
+      {&span_sums_, s.span_pieces * s.heads * s.span_elements * 4},
       {&span_states_, s.span_pieces * s.heads * 2 * 4},
-      {&span_counts_, s.span_pieces * s.kv_heads * 4},
+      {&span_counts_, s.span_pieces * s.span_blocks * 4},
       {&outcomes_, (1 + s.logit_rows) * int64_t{sizeof(SampleOutcome)}},
       {&picked_, s.logit_rows * int64_t{sizeof(float)}},
       {&tops_, s.logit_rows * kTopBytes},
@@ -124,6 +130,7 @@ absl::Status ForwardPass::Allocate() {
         *item.buffer, DeviceBuffer::Allocate(item.bytes, "a step's values"));
     if (item.bytes > 0) stream_.Fill(item.buffer->data(), 0, item.bytes);
   }
+  if (latent_) BATON_RETURN_IF_ERROR(latent_->Allocate(stream_));
   for (int i = 0; i < 2; ++i) {
     BATON_ASSIGN_OR_RETURN(
         host_outcomes_[i],
@@ -160,6 +167,7 @@ LayoutOptions ForwardPass::LayoutOf() const {
   LayoutOptions options;
   options.block_size = layout_.block_size;
   options.group = config_.num_heads / config_.num_kv_heads;
+  options.latent = config_.IsLatent();
   options.window = config_.sliding_window.value_or(0);
   options.last_layer_slides = config_.LayerSlides(config_.num_layers - 1);
   options.max_span_pieces = sizes_.span_pieces;

@@ -33,6 +33,7 @@
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/experts.h"
 #include "engine/cuda/graph_buckets.h"
+#include "engine/cuda/latent_pass.h"
 #include "engine/cuda/lora.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/pass_sizes.h"
@@ -227,6 +228,14 @@ class ForwardPass final {
   // The kernels of all layers, up to the normalized rows of logits. With
   // `events`, records that each layer's KV is written.
   void RunLayers(const PassArrays& arrays, bool events);
+  // From normalized rows to queries, and keys and values in KV memory, unless
+  // attention makes them: `heads`, but for what is the layer's.
+  void MakeHeads(const PassArrays& arrays, int32_t layer,
+                 FinishHeadsArgs& heads);
+  // Attention up to what the output projection takes, whole on all ranks.
+  // `rows` have queries.
+  void AttendRows(const PassArrays& arrays, const FinishHeadsArgs& heads,
+                  const DeviceTiles& tiles, int32_t layer, int32_t rows);
   // `rows` have queries; `heads` are the layer's.
   void Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
               const DeviceTiles& tiles, int32_t layer, int32_t rows,
@@ -337,6 +346,7 @@ class ForwardPass final {
   const ForwardPassOptions options_;
   const PassSizes sizes_;
 
+  std::optional<LatentPass> latent_;  // of models that have it
   RankKvStage* stage_ = nullptr;
 
   cpu::RopeTable rope_table_;

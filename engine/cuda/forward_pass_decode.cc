@@ -62,7 +62,7 @@ ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
   arrays.last = config_.LayerSlides(config_.num_layers - 1) ? arrays.sliding
                                                             : arrays.full;
   arrays.num_logit_rows = bucket.rows;
-  arrays.heads_in_attention = bucket.rows <= kMostHeadsInAttention;
+  arrays.heads_in_attention = !latent_ && bucket.rows <= kMostHeadsInAttention;
   if (bucket.adapted) {
     arrays.adapted = UploadLoraRows(layout.adapted, rows, rows);
     arrays.adapted_last = arrays.adapted;

@@ -40,8 +40,9 @@ void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
 
 // Of the products whose inputs are ordered so; those of experts are apart.
 WeightFormat FormatOfMost(const DeviceLayer& layer) {
-  return layer.expert_router.output_tiles > 0 ? layer.qkv.format
-                                              : layer.gate_up.format;
+  if (layer.expert_router.output_tiles == 0) return layer.gate_up.format;
+  return layer.qkv.output_tiles > 0 ? layer.qkv.format
+                                    : layer.latent.down.format;
 }
 
 }  // namespace
@@ -150,6 +151,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   RunEmbed(embed, stream_.handle());
 
   CHECK(!(events && arrays.heads_in_attention));
+  if (latent_) latent_->Begin();
   FinishHeadsArgs heads;
   heads.qkv = qkv_.as<float>();
   heads.places = arrays.places;
@@ -175,21 +177,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const DeviceLayer& layer = weights_.layers[i];
     Normalize(residual, layer.input_norm, rows, OrderOf(rows));
-    NarrowLora(arrays.adapted, i, LoraInput::kQkv, normed_, sizes.padded_hidden,
-               OrderOf(rows));
-    Multiply(layer.qkv,
-             {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
-             MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, kernels(),
-             stream_);
-    AddLora(arrays.adapted, i, LoraInput::kQkv, qkv_.as<float>(),
-            sizes.qkv_part);
-    heads.rope = RopeOf(i);
-    heads.q_norm = layer.q_norm;
-    heads.k_norm = layer.k_norm;
-    heads.pages = kv_memory_ + layout_.PageOffset(i, 0);
-    if (!arrays.heads_in_attention) {
-      RunFinishHeads(heads, stream_.handle());
-    }
+    MakeHeads(arrays, i, heads);
     if (events) stream_.Record(*layer_events_[i]);
 
     const bool last = i + 1 == config_.num_layers;
@@ -210,11 +198,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     const DeviceTiles& tiles =
         last ? arrays.last
              : (config_.LayerSlides(i) ? arrays.sliding : arrays.full);
-    const PartOf<uint16_t> attended =
-        Part<uint16_t>(attended_, sizes.padded_q, sizes.q_part);
-    Attend(arrays, heads, tiles, i, rows, attended.data, attended.stride);
-    Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
-                       rows, OrderOf(rows));
+    AttendRows(arrays, heads, tiles, i, rows);
     AddAdaptedProduct(adapted, i, LoraInput::kO, layer.o, attended_,
                       sizes.padded_q, residual, rows, layer.attention_out_norm);
     if (config_.LayerHasExperts(i)) {
@@ -249,6 +233,58 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   Normalize(residual, weights_.final_norm, rows, LogitOrder(rows));
 }
 
+void ForwardPass::MakeHeads(const PassArrays& arrays, int32_t layer,
+                            FinishHeadsArgs& heads) {
+  const DeviceLayer& weights = weights_.layers[layer];
+  const int32_t rows = arrays.rows;
+  heads.rope = RopeOf(layer);
+  heads.pages = kv_memory_ + layout_.PageOffset(layer, 0);
+  if (latent_) {
+    LatentPass::Layer latent;
+    latent.places = arrays.places;
+    latent.block_tables = arrays.block_tables;
+    latent.pages = heads.pages;
+    latent.rope = heads.rope;
+    latent.normed = normed_.as<uint16_t>();
+    latent.normed_stride = sizes_.padded_hidden;
+    latent.order = OrderOf(rows);
+    latent.made = qkv_.as<float>();
+    latent.queries = queries_.as<uint16_t>();
+    latent_->Project(weights.latent, latent, rows, kernels(), stream_);
+    return;
+  }
+  NarrowLora(arrays.adapted, layer, LoraInput::kQkv, normed_,
+             sizes_.padded_hidden, OrderOf(rows));
+  Multiply(weights.qkv,
+           {normed_.as<uint16_t>(), sizes_.padded_hidden, OrderOf(rows)}, rows,
+           MatmulOutput::kStore, qkv_.data(), sizes_.qkv_part, kernels(),
+           stream_);
+  AddLora(arrays.adapted, layer, LoraInput::kQkv, qkv_.as<float>(),
+          sizes_.qkv_part);
+  heads.q_norm = weights.q_norm;
+  heads.k_norm = weights.k_norm;
+  if (!arrays.heads_in_attention) RunFinishHeads(heads, stream_.handle());
+}
+
+void ForwardPass::AttendRows(const PassArrays& arrays,
+                             const FinishHeadsArgs& heads,
+                             const DeviceTiles& tiles, int32_t layer,
+                             int32_t rows) {
+  if (latent_) {
+    Attend(arrays, heads, tiles, layer, rows, latent_->out(),
+           latent_->out_stride());
+    latent_->Finish(weights_.layers[layer].latent, rows,
+                    attended_.as<uint16_t>(), sizes_.padded_q, OrderOf(rows),
+                    stream_);
+    return;
+  }
+  const PartOf<uint16_t> attended =
+      Part<uint16_t>(attended_, sizes_.padded_q, sizes_.q_part);
+  Attend(arrays, heads, tiles, layer, rows, attended.data, attended.stride);
+  Complete<uint16_t>(attended_, sizes_.padded_q, sizes_.q_part, sizes_.q_size,
+                     rows, OrderOf(rows));
+}
+
 void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
                          const DeviceTiles& tiles, int32_t layer, int32_t rows,
                          uint16_t* out, int64_t out_stride) {
@@ -273,6 +309,11 @@ void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
   args.out = out;
   args.out_stride = out_stride;
   args.out_order = PartOrderOf(rows);
+  if (latent_) {
+    args.value_dim = config_.latent.rank;
+    args.out_step = latent_->out_step();
+    args.out_order = InputOrder::kNatural;
+  }
   // Else keys and values would not be written.
   CHECK(!arrays.heads_in_attention ||
         (tiles.num_whole == 0 && tiles.num_single == rows &&

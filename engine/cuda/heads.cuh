@@ -22,6 +22,20 @@ BATON_DEVICE float SumOfWarp(float x) {
   return x;
 }
 
+// The sum of what the kThreads threads of a block have; `sums` has room for one
+// of each warp, which no other sum uses.
+template <int kThreads>
+BATON_DEVICE float SumOfBlock(float sum, float* sums) {
+  sum = SumOfWarp(sum);
+  if (Thread() % 32 == 0) sums[Thread() / 32] = sum;
+  SyncBlock();
+  sum = 0.0f;
+  for (int32_t warp = 0; warp < kThreads / 32; ++warp) {
+    sum = AddRn(sum, sums[warp]);
+  }
+  return sum;
+}
+
 BATON_DEVICE float InverseRms(float sum_of_squares, int32_t n, float eps) {
   const float mean = DivRn(sum_of_squares, static_cast<float>(n));
   return DivRn(1.0f, SqrtRn(AddRn(mean, eps)));
@@ -59,6 +73,19 @@ BATON_DEVICE HeadRounding RoundingOf(float largest, float limit, float probe) {
 // The largest magnitude of a byte.
 template <KvDtype kDtype>
 inline constexpr float kByteMax = kDtype == KvDtype::kInt8 ? 127.0f : kFp8Max;
+
+// Element `at` of a head's keys, or values, as they are stored.
+template <KvDtype kDtype>
+BATON_DEVICE void PutElement(std::byte* part, int64_t at, float value,
+                             float factor) {
+  if constexpr (kDtype == KvDtype::kBf16) {
+    reinterpret_cast<uint16_t*>(part)[at] = ToBf16(value);
+  } else if constexpr (kDtype == KvDtype::kInt8) {
+    reinterpret_cast<int8_t*>(part)[at] = ToInt8(value, factor);
+  } else {
+    reinterpret_cast<uint8_t*>(part)[at] = ToE4m3(MulRn(value, factor));
+  }
+}
 
 // Head `head` of row `row`, whose token stands at `position` of the sequence
 // with these blocks: queries first, then keys, then values. A query goes to
@@ -171,16 +198,10 @@ BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
       query[i] = ToBf16(value);
       return;
     }
-    const int64_t at = is_value ? ValuePlace(slot, i, args.block_size)
-                                : KeyPlace(slot, i, args.stored_head_dim);
-    if constexpr (kDtype == KvDtype::kBf16) {
-      reinterpret_cast<uint16_t*>(part)[at] = ToBf16(value);
-    } else if constexpr (kDtype == KvDtype::kInt8) {
-      reinterpret_cast<int8_t*>(part)[at] = ToInt8(value, rounding.factor);
-    } else {
-      reinterpret_cast<uint8_t*>(part)[at] =
-          ToE4m3(MulRn(value, rounding.factor));
-    }
+    PutElement<kDtype>(part,
+                       is_value ? ValuePlace(slot, i, args.block_size)
+                                : KeyPlace(slot, i, args.stored_head_dim),
+                       value, rounding.factor);
   };
   BATON_UNROLL
   for (int k = 0; k < kElements; ++k) {

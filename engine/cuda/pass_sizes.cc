@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/cuda/expert_matmul.h"
+#include "engine/cuda/latent_attention.h"
 #include "engine/cuda/weight_tiles.h"
 
 namespace baton::engine::cuda {
@@ -11,12 +12,6 @@ namespace {
 // Most rows whose logits are held at a time, and the unit of their number.
 constexpr int32_t kMaxLogitRows = 256;
 constexpr int32_t kLogitRowUnit = 16;
-
-// Of a span of a token, with its part of the counters.
-int64_t SpanPieceFloats(int32_t heads, int32_t kv_heads,
-                        const KvLayout& layout) {
-  return int64_t{heads} * (layout.stored_head_dim() + 2) + kv_heads;
-}
 
 }  // namespace
 
@@ -28,10 +23,13 @@ PassSizes::PassSizes(const ModelConfig& config, const Shard& shard,
   hidden = config.hidden_size;
   hidden_part = shard.Hidden(config);
   padded_hidden = PaddedInputs(hidden);
-  q_size = config.num_heads * config.head_dim;
-  q_part = heads * config.head_dim;
+  const LatentConfig& latent = config.latent;
+  q_size = static_cast<int32_t>(config.AttentionSize());
+  q_part = q_size / shard.ranks;
   padded_q = PaddedInputs(q_size);
-  qkv_part = q_part + 2 * kv_heads * config.head_dim;
+  qkv_part = config.IsLatent()
+                 ? latent.query_rank + latent.rank + latent.rope_dim
+                 : q_part + 2 * kv_heads * config.head_dim;
   stored_q = heads * layout.stored_head_dim();
   intermediate_part = shard.Intermediate(config);
   padded_intermediate = PaddedInputs(config.intermediate_size);
@@ -51,15 +49,19 @@ PassSizes::PassSizes(const ModelConfig& config, const Shard& shard,
   }
   vocabulary_part = shard.Vocabulary(config);
   whole_slices = hidden == padded_hidden && q_size == padded_q &&
-                 config.intermediate_size == padded_intermediate;
+                 config.intermediate_size == padded_intermediate &&
+                 latent.query_rank == PaddedInputs(latent.query_rank);
   logit_stride = (int64_t{config.vocab_size} + 3) / 4 * 4;
   // Logits and their edited copies.
   const int64_t rows = options.logit_bytes / (2 * logit_stride * 4) /
                        kLogitRowUnit * kLogitRowUnit;
   logit_rows = static_cast<int32_t>(
       std::clamp<int64_t>(rows, kLogitRowUnit, kMaxLogitRows));
-  span_pieces =
-      options.span_bytes / 4 / SpanPieceFloats(heads, kv_heads, layout);
+  span_elements = config.IsLatent() ? latent.rank : layout.stored_head_dim();
+  span_blocks = config.IsLatent() ? LatentBlocks(heads, 1) : kv_heads;
+  // Of a span of a token: its sums, its state, its part of the counters.
+  span_pieces = options.span_bytes / 4 /
+                (int64_t{heads} * (span_elements + 2) + span_blocks);
   if (shard.ranks > 1) {
     const int64_t per_row =
         std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},

@@ -61,7 +61,7 @@ struct PassSizes {
   int32_t q_size = 0;
   int32_t q_part = 0;
   int32_t padded_q = 0;
-  int32_t qkv_part = 0;
+  int32_t qkv_part = 0;  // with latent attention, what its first product makes
   int32_t stored_q = 0;  // the rank's heads * stored head_dim
   int32_t intermediate_part = 0;
   int32_t padded_intermediate = 0;
@@ -79,6 +79,9 @@ struct PassSizes {
   int64_t logit_stride = 0;
   int32_t logit_rows = 0;  // at a time
   int64_t span_pieces = 0;
+  // Of a head's sums of a span, and a token's blocks that count their spans.
+  int32_t span_elements = 0;
+  int32_t span_blocks = 0;
   // No inputs of the layers' products are padded.
   bool whole_slices = false;
   // What a rank sends at a time; 0 when there is nobody to send to.

@@ -63,19 +63,6 @@ BATON_DEVICE uint16_t Normed(float value, float inverse, float weight) {
   return ToBf16(MulRn(MulRn(value, inverse), weight));
 }
 
-// The sum of what the threads of a block have; `sums` has room for one of each
-// warp, which no other sum uses.
-BATON_DEVICE float SumOfBlock(float sum, float* sums) {
-  sum = SumOfWarp(sum);
-  if (Thread() % 32 == 0) sums[Thread() / 32] = sum;
-  SyncBlock();
-  sum = 0.0f;
-  for (uint32_t warp = 0; warp < kRowThreads / 32; ++warp) {
-    sum = AddRn(sum, sums[warp]);
-  }
-  return sum;
-}
-
 // A thread has kHeld elements and their weights in registers, all of which it
 // asks for at once: with one row, what takes time is the memory's latency. Rows
 // that are longer are read again.
@@ -131,7 +118,7 @@ Norm(NormArgs args) {
         const float value = AddedTo(args, i);
         squares = AddRn(squares, MulRn(value, value));
       }
-      inverse_added = InverseRms(SumOfBlock(squares, warp_sums + kThreads / 32),
+      inverse_added = InverseRms(SumOfBlock<kThreads>(squares, warp_sums + kThreads / 32),
                                  args.hidden, args.eps);
       BATON_UNROLL
       for (int k = 0; k < kHeld; ++k) {
@@ -162,7 +149,7 @@ Norm(NormArgs args) {
     sum = AddRn(sum, MulRn(value, value));
   }
   const float inverse =
-      InverseRms(SumOfBlock(sum, warp_sums), args.hidden, args.eps);
+      InverseRms(SumOfBlock<kThreads>(sum, warp_sums), args.hidden, args.eps);
   // Places of elements that are whole slices apart are as far from each other,
   // in either order.
   static_assert(kThreads % kSliceInputs == 0);

@@ -18,6 +18,11 @@ absl::Status CheckShards(const ModelConfig& config, int32_t ranks) {
                      " in a layer with shared ones (the model has ",
                      config.experts.all(), ")"));
   }
+  if (config.experts.groups > kMostExpertGroups) {
+    return absl::UnimplementedError(absl::StrCat(
+        "n_group: the cuda backend takes at most ", kMostExpertGroups,
+        " groups of experts (the model has ", config.experts.groups, ")"));
+  }
   const struct {
     const char* name;
     int32_t value;

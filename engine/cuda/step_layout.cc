@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/log.h"
+#include "engine/cuda/latent_attention.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -25,7 +26,8 @@ TileSet SortTiles(const std::vector<QueryTile>& tiles, int32_t window,
                   const LayoutOptions& options) {
   TileSet set;
   for (const QueryTile& tile : tiles) {
-    const bool single = tile.rows == 1 && options.group <= kSpanQueries;
+    const bool single =
+        tile.rows == 1 && (options.latent || options.group <= kSpanQueries);
     (single ? set.single : set.whole).push_back(tile);
   }
   set.max_spans = SpansOfTiles(set.single, window);
@@ -100,7 +102,9 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
       options.group_attention && prompt_rows >= kGroupAttentionRows
           ? kGroupTileQueries
           : kTileQueries;
-  const int32_t tile_rows = MaxTileRows(options.group, tile_queries);
+  const int32_t tile_rows = options.latent
+                                ? LatentTileRows(options.group)
+                                : MaxTileRows(options.group, tile_queries);
   for (const SequencePart& part : pass) {
     const PlannedSequence& s = plan.sequences[part.sequence];
     const auto first_row = static_cast<int32_t>(layout.tokens.size());

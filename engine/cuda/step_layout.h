@@ -76,6 +76,8 @@ struct StepLayout {
 struct LayoutOptions {
   int32_t block_size = 16;
   int32_t group = 1;   // query heads per KV head
+  // Tiles are those of latent_attention.h.
+  bool latent = false;
   int32_t window = 0;  // of sliding layers; 0: none slides
   bool last_layer_slides = false;
   // Single tokens whose spans may run apart: (tokens) * (greatest number of

@@ -10,21 +10,16 @@ namespace baton::engine {
 
 const std::vector<std::string>& GoldenModelNames() {
   static const auto* const names = new std::vector<std::string>{
-      "llama2", "llama3",    "llama_linear", "mistral",  "qwen2",
-      "qwen3",  "mixtral",   "qwen3_moe",    "glm4_moe", "qwen2_yarn",
-      "phi3",   "phi3_long", "smollm3",      "gpt_oss",  "gemma3"};
+      "llama2",      "llama3",     "llama_linear", "mistral",  "qwen2",
+      "qwen3",       "mixtral",    "qwen3_moe",    "glm4_moe", "qwen2_yarn",
+      "phi3",        "phi3_long",  "smollm3",      "gpt_oss",  "gemma3",
+      "deepseek_v2", "deepseek_v3"};
   return *names;
 }
 
 const std::vector<std::string>& GoldenAdapterNames() {
   static const auto* const names = new std::vector<std::string>{
       "llama3_lora", "qwen2_lora", "mixtral_lora", "phi3_lora", "gemma3_lora"};
-  return *names;
-}
-
-const std::vector<std::string>& GoldenLatentNames() {
-  static const auto* const names =
-      new std::vector<std::string>{"deepseek_v2", "deepseek_v3"};
   return *names;
 }
 

@@ -38,10 +38,6 @@ const std::vector<std::string>& GoldenAdapterNames();
 // Both.
 std::vector<std::string> GoldenNames();
 
-// Beside GoldenModelNames, models with latent attention, which not every
-// backend computes.
-const std::vector<std::string>& GoldenLatentNames();
-
 // CHECK-fails when the files of the repository are not as they should be.
 GoldenModel LoadGoldenModel(const std::string& name);
 

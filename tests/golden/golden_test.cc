@@ -323,15 +323,8 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
   }
 }
 
-std::vector<std::string> AllGoldenNames() {
-  std::vector<std::string> names = GoldenNames();
-  names.insert(names.end(), GoldenLatentNames().begin(),
-               GoldenLatentNames().end());
-  return names;
-}
-
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
-                         testing::Combine(testing::ValuesIn(AllGoldenNames()),
+                         testing::Combine(testing::ValuesIn(GoldenNames()),
                                           testing::ValuesIn(InstructionSets())),
                          [](const auto& info) {
                            const std::string& isa = std::get<1>(info.param);

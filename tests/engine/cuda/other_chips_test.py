@@ -22,7 +22,7 @@ import tempfile
 CHIPS = ("80", "100")
 # The same text as others, for another format.
 LEFT_OUT = ("matmul_fp8.cu", "matmul_int8.cu")
-TO_PTX = ("attention.cu",)
+TO_PTX = ("attention.cu", "latent_attention.cu")
 
 
 def main():
