@@ -31,10 +31,10 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
     config = shape.config;
     geometry.name = shape.name;
   }
-  if (config.IsLatent()) {
+  if (config.IsLatent() && flags.gpus_per_worker > 1) {
     return absl::UnimplementedError(absl::StrCat(
-        "--gpu: ", geometry.name, " has latent attention, which workers ",
-        "compute on CPUs alone; --profile takes what was measured there"));
+        "--gpus-per-worker: ", geometry.name, " has latent attention, one key ",
+        "for all heads, which GPUs do not share yet"));
   }
   const model_tools::WeightKind kind =
       model_tools::ParseWeightKind(flags.weights)
@@ -54,11 +54,19 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
         model_tools::LayerBytesRead(config, kind, flags.expert_streams) +
         model_tools::HeadBytes(config, kind);
   }
-  // Keys and values of 2 bytes each.
+  constexpr int32_t kBlockSize = 16;
   geometry.kv_bytes_per_token =
-      int64_t{4} * config.num_layers * config.num_kv_heads * config.head_dim;
+      model_tools::MakeKvLayout(config, engine::KvDtype::kBf16, kBlockSize,
+                                /*num_blocks=*/1)
+          .block_bytes() /
+      kBlockSize;
   geometry.num_layers = config.num_layers;
-  geometry.q_size = config.num_heads * config.head_dim;
+  // Of latent attention the mean of what is multiplied with keys and what comes
+  // of their values.
+  geometry.q_size =
+      config.IsLatent()
+          ? config.num_heads * (config.head_dim + config.latent.rank) / 2
+          : config.num_heads * config.head_dim;
   geometry.max_context = config.max_position;
   return geometry;
 }

@@ -8,10 +8,6 @@
 #include "engine/cuda/matmul_output.cuh"
 
 namespace baton::engine::cuda {
-namespace {
-
-constexpr int kParts = kLatentParts;
-constexpr int kGroupThreads = 32 * kParts;  // of 16 queries
 
 // What there is to know of a kernel's sizes. Keys are as KV memory has them:
 // for every 16 slots rows of 16 words, two neighbouring elements each.
@@ -24,9 +20,14 @@ struct LatentSizes {
   static constexpr int32_t kQueryWords = LatentQueryBytes(kKeyDim) / 4;
   // Rows eight at a time are 16 elements of values: of all, and of a part.
   static constexpr int kPieces = kValueDim / 16;
-  static constexpr int kPartPieces = (kPieces + kParts - 1) / kParts;
+  static constexpr int kPartPieces = (kPieces + kLatentParts - 1) / kLatentParts;
   static_assert(kValueDim % 16 == 0 && kKeyDim % 16 == 0);
 };
+
+namespace {
+
+constexpr int kParts = kLatentParts;
+constexpr int kGroupThreads = 32 * kParts;  // of 16 queries
 
 // The sums of a span, or of several: of rows g and g + 8 and each 16 elements
 // of the part, elements 4c to 4c + 3.

@@ -11,7 +11,6 @@
 
 #include "engine/sampling.h"
 #include "tests/engine/cuda/device_fixture.h"
-#include "tests/engine/model_dir.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -356,7 +355,8 @@ TEST_F(CudaEngineOptionsTest, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error(options).message(), testing::HasSubstr("kv_memory_bytes"));
   options.model_dir = "/nowhere";
   EXPECT_EQ(error(options).code(), absl::StatusCode::kNotFound);
-  options = OptionsFor(GoldenDir("deepseek_v3"));
+  options = OptionsFor(ModelDirOf("latent"));
+  options.tensor_parallel = 2;
   EXPECT_EQ(error(options).code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(error(options).message(), testing::HasSubstr("latent attention"));
 }

@@ -71,9 +71,15 @@ std::vector<std::pair<std::string, TinyModelOptions>> DeviceModels() {
   TinyModelOptions gpt_oss;
   gpt_oss.architecture = "GptOssForCausalLM";
   gpt_oss.sliding_window = 20;
-  return {{"llama", llama}, {"odd", odd},        {"mistral", mistral},
-          {"qwen2", qwen2}, {"qwen3", qwen3},    {"wide", wide},
-          {"moe", moe},     {"gpt_oss", gpt_oss}};
+  TinyModelOptions latent;
+  latent.architecture = "DeepseekV3ForCausalLM";
+  latent.heads = 6;
+  latent.experts = 8;
+  latent.experts_per_token = 3;
+  latent.first_layer_dense = true;
+  return {{"llama", llama}, {"odd", odd},         {"mistral", mistral},
+          {"qwen2", qwen2}, {"qwen3", qwen3},     {"wide", wide},
+          {"moe", moe},     {"gpt_oss", gpt_oss}, {"latent", latent}};
 }
 
 class DeviceModelDirs final : public testing::Environment {

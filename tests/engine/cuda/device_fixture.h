@@ -106,7 +106,7 @@ scheduling::PlannedSequence Part(uint64_t id, const std::vector<TokenId>& all,
 // Names of the small random models: "llama", "odd" (odd sizes everywhere),
 // "mistral" (a window), "qwen2" (QKV bias), "qwen3" (QK norm), "wide" (more
 // than one chunk of inputs, head_dim 64), "moe" (a layer without experts, and
-// one with).
+// one with), "latent" (the same with latent attention).
 const std::vector<std::string>& ModelNames();
 // The directory of one, there while tests run.
 std::string ModelDirOf(const std::string& name);

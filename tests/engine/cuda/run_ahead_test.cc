@@ -231,14 +231,22 @@ class RunAheadTest : public DeviceTest,
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, RunAheadTest,
-    testing::Values(SharedModel{"llama"}, SharedModel{"odd"},
-                    SharedModel{"mistral"}, SharedModel{"llama", 2},
-                    SharedModel{"moe"}),
-    [](const auto& param) {
-      return absl::StrCat(param.param.model, "_", param.param.ranks);
-    });
+const SharedModel kAdaptedModels[] = {
+    {"llama"}, {"odd"}, {"mistral"}, {"llama", 2}, {"moe"}};
+
+std::string NameOf(const testing::TestParamInfo<SharedModel>& info) {
+  return absl::StrCat(info.param.model, "_", info.param.ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RunAheadTest,
+                         testing::ValuesIn(kAdaptedModels), NameOf);
+INSTANTIATE_TEST_SUITE_P(LatentModels, RunAheadTest,
+                         testing::Values(SharedModel{"latent"}), NameOf);
+
+class AdaptedRunAheadTest : public RunAheadTest {};
+
+INSTANTIATE_TEST_SUITE_P(Models, AdaptedRunAheadTest,
+                         testing::ValuesIn(kAdaptedModels), NameOf);
 
 class OneDeviceRunAheadTest : public DeviceTest {};
 
@@ -282,7 +290,7 @@ TEST_P(RunAheadTest, TokensAreTheSame) {
 
 // A step that follows another has their adapters, too; its graph is another one
 // than that of sequences without.
-TEST_P(RunAheadTest, SequencesKeepTheirAdapters) {
+TEST_P(AdaptedRunAheadTest, SequencesKeepTheirAdapters) {
   const test::ScratchDir scratch;
   EngineOptions options = Options();
   for (const int32_t rank : {8, 3}) {
