@@ -9,11 +9,13 @@
 // that all devices have ("tiles"). Prints a table, and ends with 1 where there
 // is no GPU.
 //
-//   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode] [mixture]
+//   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode]
+//                             [mixture | latent]
 //
-// LAYERS (default 32, or 48) shortens the model for a small GPU; times are of
-// what ran. With a format, that one alone; with decode, decode steps alone;
-// with mixture, Qwen3-30B-A3B's shapes. The bound of its steps is of the
+// LAYERS (default 32, 48 or 27) shortens the model for a small GPU; times are
+// of what ran. With a format, that one alone; with decode, decode steps alone;
+// with mixture, Qwen3-30B-A3B's shapes; with latent, DeepSeek-V2-Lite's, whose
+// attention is latent. The bound of steps of such mixtures is of the
 // experts that they read, which the steps say, and that of its prompts of those
 // that a token passes through.
 #include <algorithm>
@@ -59,6 +61,7 @@ class Benchmark final {
     layout_.num_layers = config.num_layers;
     layout_.num_kv_heads = config_.num_kv_heads;
     layout_.head_dim = config_.head_dim;
+    layout_.shared_value_dim = config_.latent.rank;
     // 64 sequences of 8,192 tokens and a block more each.
     layout_.num_blocks = 64 * 513;
     // What a pass takes, and the two sides of the large copy, stay free.
@@ -216,9 +219,9 @@ class Benchmark final {
     // attention, of which half is masked.
     const double head =
         static_cast<double>(config_.vocab_size) * config_.hidden_size;
-    const double attention = 2.0 * config_.num_layers * config_.num_heads *
-                             config_.head_dim * static_cast<double>(length) *
-                             length;
+    const double attention = 1.0 * config_.num_layers * config_.num_heads *
+                             (config_.head_dim + layout_.value_dim()) *
+                             static_cast<double>(length) * length;
     const double ops = 2.0 * (ActiveWeights() - head) * length + attention;
     Print(what, 1, length, seconds, product_ > 0 ? ops / product_ : 0);
   }
@@ -305,7 +308,7 @@ int BenchmarkMain(int argc, char** argv) {
               device->architecture, device->multiprocessors,
               static_cast<double>(device->total_bytes) / (1 << 30));
   int layers = 0;
-  bool mixture = false;
+  std::string shapes;
   bool decode_alone = false;
   std::vector<WeightFormat> formats;
   const WeightFormat all[] = {WeightFormat::kBf16, WeightFormat::kFp8,
@@ -316,8 +319,8 @@ int BenchmarkMain(int argc, char** argv) {
       decode_alone = true;
       continue;
     }
-    if (given == "mixture") {
-      mixture = true;
+    if (given == "mixture" || given == "latent") {
+      shapes = given;
       continue;
     }
     const auto format =
@@ -334,8 +337,10 @@ int BenchmarkMain(int argc, char** argv) {
   if (formats.empty()) formats.assign(std::begin(all), std::end(all));
   // One after another: each gives its memory back.
   for (const WeightFormat format : formats) {
-    const ModelConfig config = mixture ? Qwen30bA3b(layers > 0 ? layers : 48)
-                                       : Llama8b(layers > 0 ? layers : 32);
+    const auto or_all = [&](int all) { return layers > 0 ? layers : all; };
+    const ModelConfig config = shapes == "mixture"  ? Qwen30bA3b(or_all(48))
+                               : shapes == "latent" ? DeepseekV2Lite(or_all(27))
+                                                    : Llama8b(or_all(32));
     Benchmark(config, format, KernelsOf(*device)).Run(decode_alone);
   }
   return 0;

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "engine/latent_config.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cuda {
@@ -41,6 +42,33 @@ ModelConfig Qwen30bA3b(int32_t layers) {
   config.max_position = 16384;
   config.rms_norm_eps = 1e-6;
   config.rope_theta = 1000000.0;
+  return config;
+}
+
+ModelConfig DeepseekV2Lite(int32_t layers) {
+  ModelConfig config;
+  config.architecture = Architecture::kDeepseekV2;
+  config.hidden_size = 2048;
+  config.num_layers = layers;
+  config.num_heads = 16;
+  config.latent.rank = 512;
+  config.latent.nope_dim = 128;
+  config.latent.rope_dim = 64;
+  config.latent.value_dim = 128;
+  SetLatentHeads(config);
+  SetLatentScores(config);
+  config.intermediate_size = 10944;
+  config.experts.count = 64;
+  config.experts.per_token = 6;
+  config.experts.shared = 2;
+  config.experts.intermediate_size = 1408;
+  config.experts.normalized = false;
+  config.layer_has_experts.assign(layers, true);
+  config.layer_has_experts[0] = false;
+  config.vocab_size = 102400;
+  config.max_position = 16384;
+  config.rms_norm_eps = 1e-6;
+  config.rope_theta = 10000.0;
   return config;
 }
 
@@ -94,17 +122,23 @@ RandomWeights::RandomWeights(const ModelConfig& config, WeightFormat format,
   for (int32_t i = 0; i < config.num_layers; ++i) {
     DeviceLayer layer;
     layer.input_norm = layer.post_attention_norm = ones;
-    layer.qkv = Matrix(q + 2 * kv, config.hidden_size);
-    layer.o = Matrix(config.hidden_size, q);
+    if (config.IsLatent()) {
+      layer.latent = Latent(config);
+    } else {
+      layer.qkv = Matrix(q + 2 * kv, config.hidden_size);
+    }
+    layer.o = Matrix(config.hidden_size,
+                     static_cast<int32_t>(config.AttentionSize()));
     if (config.LayerHasExperts(i)) {
       const ExpertsConfig& experts = config.experts;
       layer.expert_router = Router(experts.count, config.hidden_size);
-      layer.gate_up =
-          Experts(experts, 2 * experts.intermediate_size, config.hidden_size);
-      layer.down =
-          Experts(experts, config.hidden_size, experts.intermediate_size);
+      const auto matrix = [&](int32_t outputs, int32_t inputs) {
+        return FirstOf(experts.all(), experts.passed(), outputs, inputs);
+      };
+      layer.gate_up = matrix(2 * experts.intermediate_size, config.hidden_size);
+      layer.down = matrix(config.hidden_size, experts.intermediate_size);
       expert_bytes = layer.gate_up.bytes() + layer.down.bytes();
-      all_expert_bytes += experts.count * expert_bytes;
+      all_expert_bytes += experts.all() * expert_bytes;
     } else {
       layer.gate_up = Matrix(2 * config.intermediate_size, config.hidden_size);
       layer.down = Matrix(config.hidden_size, config.intermediate_size);
@@ -146,15 +180,33 @@ DeviceMatrix RandomWeights::Router(int32_t outputs, int32_t inputs) {
   return m;
 }
 
-DeviceMatrix RandomWeights::Experts(const ExpertsConfig& experts,
+DeviceMatrix RandomWeights::FirstOf(int32_t count, int32_t passed,
                                     int32_t outputs, int32_t inputs) {
   const int64_t before = elements;
-  DeviceMatrix m = Matrix(experts.count * outputs, inputs);
+  DeviceMatrix m = Matrix(count * outputs, inputs);
   CHECK_EQ(outputs % kTileOutputs, 0);
   m.outputs = outputs;
-  m.output_tiles /= experts.count;
-  elements = before + int64_t{experts.per_token} * outputs * inputs;
+  m.output_tiles /= count;
+  elements = before + int64_t{passed} * outputs * inputs;
   return m;
+}
+
+DeviceLatent RandomWeights::Latent(const ModelConfig& config) {
+  const LatentConfig& latent = config.latent;
+  const int32_t heads = config.num_heads;
+  const bool low_rank = latent.query_rank > 0;
+  DeviceLatent made;
+  made.down = Matrix(latent.query_rank + latent.rank + latent.rope_dim,
+                     config.hidden_size);
+  made.norm = Copy(std::vector<float>(latent.rank, 1.0f));
+  if (low_rank) {
+    made.query_norm = Copy(std::vector<float>(latent.query_rank, 1.0f));
+  }
+  made.queries = Matrix(heads * latent.query_dim(),
+                        low_rank ? latent.query_rank : config.hidden_size);
+  made.key_up = FirstOf(heads, heads, latent.rank, latent.nope_dim);
+  made.value_up = FirstOf(heads, heads, latent.value_dim, latent.rank);
+  return made;
 }
 
 void RandomWeights::MakeBlock() {

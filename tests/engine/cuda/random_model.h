@@ -16,6 +16,9 @@ namespace baton::engine::cuda {
 ModelConfig Llama8b(int32_t layers);
 // Qwen3-30B-A3B's, of 48 layers with 128 experts.
 ModelConfig Qwen30bA3b(int32_t layers);
+// DeepSeek-V2-Lite's, of 27 layers: latent attention, 64 experts and two more
+// that all tokens pass through, but for the first layer.
+ModelConfig DeepseekV2Lite(int32_t layers);
 
 // On the device that the thread uses; the stream outlives it.
 class RandomWeights final {
@@ -35,9 +38,10 @@ class RandomWeights final {
   template <typename T>
   T* Copy(const std::vector<T>& values);
   DeviceMatrix Matrix(int32_t outputs, int32_t inputs);
-  // The first of so many, of which a token passes through `per_token`.
-  DeviceMatrix Experts(const ExpertsConfig& experts, int32_t outputs,
+  // The first of so many, of which a token passes through `passed`.
+  DeviceMatrix FirstOf(int32_t count, int32_t passed, int32_t outputs,
                        int32_t inputs);
+  DeviceLatent Latent(const ModelConfig& config);
   // In bfloat16: scores of about 1 for rows that are normalized.
   DeviceMatrix Router(int32_t outputs, int32_t inputs);
   // bfloat16, random: tokens are not alike.

@@ -188,6 +188,26 @@ TEST_F(DeviceTest, MixturesOfExpertsHandOver) {
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 
+// One key a token, which is the value, too.
+TEST_F(DeviceTest, LatentAttentionHandsOver) {
+  TinyModelOptions latent;
+  latent.architecture = "DeepseekV3ForCausalLM";
+  latent.experts = 8;
+  ASSERT_TRUE(WriteTinyModel(model_dir_, latent).ok());
+  for (const char* const kv_dtype : {"bf16", "int8"}) {
+    ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", kv_dtype));
+    const Flags flags = With(kDevice, {"--kv-dtype", kv_dtype, "--transport",
+                                       *kv_dtype == 'b' ? "tcp" : "nccl"});
+    ASSERT_NO_FATAL_FAILURE(StartCluster(
+        {.prefill = {flags}, .decode = {With(flags, {"--block-size", "64"})}}));
+    const auto requests = ShortRequests(4);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
+    EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
+    AwaitAllFree({"prefill-0", "decode-0"});
+  }
+}
+
 // From device to device: staged blocks are the device's, with one layout
 // whatever the blocks and the number of devices.
 TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
