@@ -1,10 +1,12 @@
 #include "router/chat_prompt.h"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -89,10 +91,9 @@ absl::Status CheckMessages(const Json& messages) {
   return absl::OkStatus();
 }
 
-// OpenAI's API has the arguments of calls as JSON in a string; templates want
-// them as what they are, as Hugging Face's conversations have them. What is not
-// JSON of an object stays as it is.
-void ReadCallArguments(Json* messages) {
+// Calls visit(arguments) for those of each call that has some.
+void ForCallArguments(Json* messages,
+                      absl::FunctionRef<void(Json& arguments)> visit) {
   for (Json& message : *messages) {
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) continue;
@@ -100,14 +101,41 @@ void ReadCallArguments(Json* messages) {
       if (!call.is_object() || !call.contains("function")) continue;
       Json& function = call["function"];
       if (!function.is_object() || !function.contains("arguments")) continue;
-      Json& arguments = function["arguments"];
-      if (!arguments.is_string()) continue;
-      const std::string& text = arguments.get_ref<const std::string&>();
-      if (!CheckJsonBounds(text, kMessageBounds).ok()) continue;
-      Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-      if (parsed.is_object()) arguments = std::move(parsed);
+      visit(function["arguments"]);
     }
   }
+}
+
+// OpenAI's API has the arguments of calls as JSON in a string; templates want
+// them as what they are, as Hugging Face's conversations have them. What is not
+// JSON of an object stays as it is. Gives what was read, one for each call.
+std::vector<std::optional<std::string>> ReadCallArguments(Json* messages) {
+  std::vector<std::optional<std::string>> texts;
+  ForCallArguments(messages, [&](Json& arguments) {
+    std::optional<std::string>& read = texts.emplace_back();
+    if (!arguments.is_string()) return;
+    const std::string& text = arguments.get_ref<const std::string&>();
+    if (!CheckJsonBounds(text, kMessageBounds).ok()) return;
+    Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_object()) return;
+    read = text;
+    arguments = std::move(parsed);
+  });
+  return texts;
+}
+
+// The other way around. Whether there was any.
+bool WriteCallArguments(const std::vector<std::optional<std::string>>& texts,
+                        Json* messages) {
+  bool any = false;
+  size_t call = 0;
+  ForCallArguments(messages, [&](Json& arguments) {
+    const size_t i = call++;
+    if (i >= texts.size() || !texts[i].has_value()) return;
+    arguments = *texts[i];
+    any = true;
+  });
+  return any;
 }
 
 // What the assistant wrote before, where it comes as it was written (of clients
@@ -275,7 +303,8 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
   BATON_ASSIGN_OR_RETURN(input.messages,
                          ParseField("messages", chat.messages()));
   BATON_RETURN_IF_ERROR(CheckMessages(input.messages));
-  ReadCallArguments(&input.messages);
+  const std::vector<std::optional<std::string>> arguments =
+      ReadCallArguments(&input.messages);
   if (model.harmony) {
     ShapeForHarmony(&input.messages);
     input.messages = OneCallAMessage(std::move(input.messages));
@@ -298,6 +327,12 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
   input.add_generation_prompt = !chat.omit_generation_prompt() && mark.empty();
   input.now = now;
   absl::StatusOr<std::string> text = model.chat_template->Render(input);
+  // Some add arguments to other texts, as DeepSeek's do.
+  if (absl::IsInvalidArgument(text.status()) &&
+      WriteCallArguments(arguments, &input.messages)) {
+    absl::StatusOr<std::string> other = model.chat_template->Render(input);
+    if (other.ok()) text = std::move(other);
+  }
   if (text.ok()) return mark.empty() ? text : UpToMark(*text, mark);
   // A rendering's bounds are no matter of load: trying again cannot help.
   if (absl::IsInvalidArgument(text.status()) ||

@@ -12,6 +12,7 @@
 #include "router/output_format/harmony_grammar.h"
 #include "router/output_format/json_schema.h"
 #include "router/output_format/tagged_call_grammar.h"
+#include "router/tool_calls/headed_tool_call.h"
 
 namespace baton::router {
 namespace {
@@ -90,7 +91,26 @@ absl::StatusOr<GrammarBuilder::Expression> WriteTags(
   return OfParameters(tool, written.status());
 }
 
-// {"name": "f", "arguments": {...}}, tags, or a message.
+// A head before the arguments, with the markers around the call.
+absl::StatusOr<GrammarBuilder::Expression> WriteHeaded(
+    const Tool& tool, const HeadedCallSyntax& syntax, GrammarBuilder* grammar) {
+  if (!FitsIntoHead(tool.name())) return UnfitName(tool, "heads");
+  const GrammarBuilder::Rule rule = grammar->NewRule();
+  BATON_RETURN_IF_ERROR(WriteArguments(tool, rule, grammar));
+  std::vector<GrammarBuilder::Expression> parts = {
+      grammar->Literal(absl::StrCat(syntax.markers.open, syntax.before_name,
+                                    tool.name(), syntax.numbered ? ":" : ""))};
+  if (syntax.numbered) {
+    parts.push_back(grammar->Repeat(grammar->ByteRange('0', '9'), 1, 4));
+  }
+  parts.push_back(grammar->Literal(syntax.behind_name));
+  parts.push_back(grammar->Call(rule));
+  parts.push_back(grammar->Literal(
+      absl::StrCat(syntax.behind_arguments, syntax.markers.close)));
+  return grammar->Sequence(parts);
+}
+
+// {"name": "f", "arguments": {...}}, tags, a head and arguments, or a message.
 absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
                                                      ToolCallFormat format,
                                                      GrammarBuilder* grammar) {
@@ -101,6 +121,10 @@ absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
   }
   if (const TaggedCallSyntax* syntax = SyntaxOf(format); syntax != nullptr) {
     return WriteTags(tool, *syntax, grammar);
+  }
+  if (const HeadedCallSyntax* syntax = HeadedSyntaxOf(format);
+      syntax != nullptr) {
+    return WriteHeaded(tool, *syntax, grammar);
   }
   const char* const arguments =
       format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
@@ -137,8 +161,8 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
   }
   const GrammarBuilder::Expression call = grammar->Choice(one_of);
   // `begin` CALL, and more of them behind `between`, `end`.
-  const auto list = [&](const char* begin, const char* between,
-                        const char* end) {
+  const auto list = [&](absl::string_view begin, absl::string_view between,
+                        absl::string_view end) {
     const GrammarBuilder::Rule rule_of_call = grammar->NewRule();
     grammar->Define(rule_of_call, call);
     std::vector<GrammarBuilder::Expression> parts = {
@@ -171,6 +195,14 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
     case ToolCallFormat::kQwenCoder:
       grammar->Define(rule, list("", "\n", ""));
       return absl::OkStatus();
+    case ToolCallFormat::kDeepseek:
+    case ToolCallFormat::kDeepseekV31:
+    case ToolCallFormat::kKimi: {
+      const HeadedCallSyntax& syntax = *HeadedSyntaxOf(format);
+      grammar->Define(rule, list(syntax.markers.section_open, syntax.between,
+                                 syntax.markers.section_close));
+      return absl::OkStatus();
+    }
   }
   LOG(FATAL) << "not a ToolCallFormat";
 }

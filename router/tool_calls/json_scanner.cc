@@ -2,9 +2,18 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "common/log.h"
 
 namespace baton::router {
+
+void AppendJsonByte(char c, bool in_string, std::string* out) {
+  if (in_string && static_cast<unsigned char>(c) < 0x20) {
+    absl::StrAppendFormat(out, "\\u%04x", c);
+  } else {
+    out->push_back(c);
+  }
+}
 
 JsonScanner::Step JsonScanner::Go(State state) {
   state_ = state;

@@ -13,6 +13,11 @@ inline bool IsJsonSpace(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
+// Appends a byte of JSON that a scanner took, as JSON wants it: control
+// characters in strings with their escapes. `in_string` is what the scanner
+// said before it took the byte.
+void AppendJsonByte(char c, bool in_string, std::string* out);
+
 // Control characters in strings, which JSON wants escaped and models forget to
 // escape, are allowed. Bytes from 0x80 on, too, whether they are UTF-8 or not.
 class JsonScanner final {

@@ -17,6 +17,17 @@ namespace baton::router {
 inline constexpr absl::string_view kOpenMarker = "<tool_call>";
 inline constexpr absl::string_view kCloseMarker = "</tool_call>";
 
+// What is around calls. Of those that are empty there are none. In no marker
+// does its first byte come again, so what fails to be one can begin another
+// only with the byte that failed.
+struct CallMarkers {
+  absl::string_view open;   // before a call, or, of a list, before that
+  absl::string_view close;  // behind each call
+  // Around all calls: no content if there is one.
+  absl::string_view section_open;
+  absl::string_view section_close;
+};
+
 // Of each function that has some.
 using TextsOfTools = absl::flat_hash_map<std::string, TextParameters>;
 

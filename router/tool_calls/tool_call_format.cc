@@ -21,6 +21,11 @@ std::optional<ToolCallFormat> FindToolCallFormat(
     if (!has("\"arguments\":")) return std::nullopt;
     return ToolCallFormat::kHermes;
   }
+  if (has("<｜tool▁calls▁begin｜>")) {
+    return has("```json") ? ToolCallFormat::kDeepseek
+                          : ToolCallFormat::kDeepseekV31;
+  }
+  if (has("<|tool_calls_section_begin|>")) return ToolCallFormat::kKimi;
   if (has("[TOOL_CALLS]")) {
     // Newer ones: [TOOL_CALLS]f[ARGS]{"x": 1}.
     if (has("[ARGS]")) return std::nullopt;

@@ -32,16 +32,22 @@ enum class ToolCallFormat {
   // and of Qwen3-Coder, <tool_call><function=f><parameter=x>1</parameter>
   // </function></tool_call>.
   kQwenCoder,
+  // As kHermes, but between other markers, with a head and then the arguments'
+  // JSON (headed_tool_call.h): of DeepSeek V3 and R1, of V3.1, and of Kimi K2.
+  kDeepseek,
+  kDeepseekV31,
+  kKimi,
   // As messages (router/harmony), which no ToolCallStream reads. What a
   // template says is not enough to find it.
   kHarmony,
 };
 
-// Whether any number of calls may come, each between <tool_call> and
-// </tool_call>.
+// Whether any number of calls may come, each between two markers, as
+// <tool_call> and </tool_call> are.
 constexpr bool MarksEachCall(ToolCallFormat format) {
-  return format == ToolCallFormat::kHermes || format == ToolCallFormat::kGlm ||
-         format == ToolCallFormat::kQwenCoder;
+  return format != ToolCallFormat::kLlamaJson &&
+         format != ToolCallFormat::kMistral &&
+         format != ToolCallFormat::kHarmony;
 }
 
 // What a model with this chat template (Jinja's source text) writes; nothing if

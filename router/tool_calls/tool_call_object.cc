@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "common/json.h"
 #include "common/log.h"
 
@@ -102,13 +101,7 @@ ToolCallObject::Step ToolCallObject::TakeValue(char c) {
     if (written_.size() == kMaxWrittenName) return Step::kBad;
     written_.push_back(c);
   }
-  if (member_ == Member::kArguments) {
-    if (in_string && static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&arguments_, "\\u%04x", c);
-    } else {
-      arguments_.push_back(c);
-    }
-  }
+  if (member_ == Member::kArguments) AppendJsonByte(c, in_string, &arguments_);
   if (step == JsonScanner::Step::kMore) return Step::kMore;
   const Step ended = EndValue();
   if (ended == Step::kBad || step == JsonScanner::Step::kLast) return ended;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "router/tool_calls/headed_tool_call.h"
 #include "router/tool_calls/tagged_tool_call.h"
 #include "router/tool_calls/tool_call_object.h"
 
@@ -14,18 +15,20 @@ namespace {
 
 using CallKind = ToolCallEvent::Kind;
 
-// Empty: there is none. In no marker does its first byte come again, so what
-// fails to be one can begin another only with the byte that failed.
-absl::string_view OpenMarker(ToolCallFormat format) {
+CallMarkers MarkersOf(ToolCallFormat format) {
   switch (format) {
     case ToolCallFormat::kHermes:
     case ToolCallFormat::kGlm:
     case ToolCallFormat::kQwenCoder:
-      return kOpenMarker;
+      return {.open = kOpenMarker, .close = kCloseMarker};
+    case ToolCallFormat::kDeepseek:
+    case ToolCallFormat::kDeepseekV31:
+    case ToolCallFormat::kKimi:
+      return HeadedSyntaxOf(format)->markers;
     case ToolCallFormat::kMistral:
-      return "[TOOL_CALLS]";
+      return {.open = "[TOOL_CALLS]"};
     case ToolCallFormat::kLlamaJson:
-      return "";
+      return {};
     case ToolCallFormat::kHarmony:
       break;
   }
@@ -42,7 +45,7 @@ char Separator(ToolCallFormat format) {
 ToolCallStream::ToolCallStream(ToolCallFormat format,
                                const std::vector<std::string>& names,
                                TextsOfTools texts)
-    : format_(format) {
+    : format_(format), markers_(MarkersOf(format)) {
   rules_.parameters = format == ToolCallFormat::kLlamaJson;
   rules_.names.insert(names.begin(), names.end());
   rules_.texts = std::move(texts);
@@ -62,9 +65,10 @@ std::vector<ToolCallEvent> ToolCallStream::Finish() {
   CHECK(!std::exchange(finished_, true));
   switch (state_) {
     case State::kText: {
-      // A call's closing marker that is cut off is no content either.
+      // A closing marker that is cut off is no content either.
       const bool closes =
-          close_due_ && absl::StartsWith(kCloseMarker, HeldMarker());
+          (close_due_ && absl::StartsWith(markers_.close, HeldMarker())) ||
+          absl::StartsWith(markers_.section_close, HeldMarker());
       const bool blank = blank_ && (marker_bytes_ == 0 || closes);
       if (!blank || calls_ == 0) GiveBackHeld();
       break;
@@ -146,19 +150,25 @@ bool ToolCallStream::TakeBeforeCall(char c) {
     Hold(c);
     return true;
   }
-  const TaggedCallSyntax* const syntax = SyntaxOf(format_);
-  if ((c == '{' || syntax != nullptr) && calls_ < kMaxCalls) {
-    if (syntax != nullptr) {
-      call_ = std::make_unique<TaggedToolCall>(&rules_, syntax);
-    } else {
-      call_ = std::make_unique<ToolCallObject>(&rules_,
-                                               /*first_key_counts=*/!marked_);
-    }
+  call_ = calls_ < kMaxCalls ? NewCall(c) : nullptr;
+  if (call_ != nullptr) {
     state_ = State::kCall;
   } else {
     GiveBackHeld();
   }
   return false;
+}
+
+std::unique_ptr<ToolCallBody> ToolCallStream::NewCall(char first) const {
+  if (const TaggedCallSyntax* const syntax = SyntaxOf(format_)) {
+    return std::make_unique<TaggedToolCall>(&rules_, syntax);
+  }
+  if (const HeadedCallSyntax* const syntax = HeadedSyntaxOf(format_)) {
+    return std::make_unique<HeadedToolCall>(&rules_, syntax);
+  }
+  if (first != '{') return nullptr;
+  return std::make_unique<ToolCallObject>(&rules_,
+                                          /*first_key_counts=*/!marked_);
 }
 
 bool ToolCallStream::TakeCall(char c) {
@@ -213,11 +223,17 @@ bool ToolCallStream::TakeMarker(char c) {
   if (!MayBeginMarker(text)) return false;
   Hold(c);
   ++marker_bytes_;
-  if (text == OpenMarker(format_)) {
+  if (text == markers_.open) {
     BeginCalls(/*marked=*/true);
-  } else if (text == kCloseMarker) {
+  } else if (text == markers_.close) {
     if (state_ == State::kBroken) EndCall();
     BeginBlankText();
+  } else if (text == markers_.section_close && calls_ > 0) {
+    BeginBlankText();
+  } else if (text == markers_.section_open || text == markers_.section_close) {
+    // Content if no call follows.
+    blank_ = true;
+    marker_bytes_ = 0;
   }
   return true;
 }
@@ -227,12 +243,17 @@ absl::string_view ToolCallStream::HeldMarker() const {
 }
 
 bool ToolCallStream::MayBeginMarker(absl::string_view text) const {
-  if (state_ != State::kBroken && absl::StartsWith(OpenMarker(format_), text)) {
+  const auto may = [text](absl::string_view marker) {
+    return absl::StartsWith(marker, text);
+  };
+  if (state_ != State::kBroken &&
+      (may(markers_.open) || may(markers_.section_open) ||
+       may(markers_.section_close))) {
     return true;
   }
   const bool may_close =
       close_due_ || (state_ == State::kBroken && MarksEachCall(format_));
-  return may_close && absl::StartsWith(kCloseMarker, text);
+  return may_close && may(markers_.close);
 }
 
 void ToolCallStream::BeginCalls(bool marked) {

@@ -100,6 +100,8 @@ class ToolCallStream final {
   bool TakeAfterCall(char c);
   // False also if it is not part of a marker.
   bool TakeMarker(char c);
+  // Null: with this byte none begins.
+  std::unique_ptr<ToolCallBody> NewCall(char first) const;
 
   // Changes of the state.
   void BeginCalls(bool marked);
@@ -115,12 +117,13 @@ class ToolCallStream final {
   void Emit(ToolCallEvent::Kind kind, absl::string_view text);
 
   const ToolCallFormat format_;
+  const CallMarkers markers_;
   ToolCallRules rules_;
 
   State state_ = State::kText;
   bool at_start_ = true;    // of the answer, but for white space
   bool blank_ = true;       // only white space since the start or the last call
-  bool close_due_ = false;  // </tool_call> may come
+  bool close_due_ = false;  // what closes a call may come
   bool marked_ = false;     // a marker, and no array or object, began the calls
   bool behind_separator_ = false;  // in kBeforeCall
   std::string held_;               // may become content

@@ -68,13 +68,14 @@ FUZZ_TARGET(tool_calls)(const uint8_t* data, size_t size) {
   using baton::router::ToolCallFormat;
   baton::fuzz::FuzzInput input(data, size);
   constexpr ToolCallFormat kFormats[] = {
-      ToolCallFormat::kHermes, ToolCallFormat::kLlamaJson,
-      ToolCallFormat::kMistral, ToolCallFormat::kGlm,
-      ToolCallFormat::kQwenCoder};
-  const uint8_t kind = input.Below(10);
-  const ToolCallFormat format = kFormats[kind % 5];
+      ToolCallFormat::kHermes,      ToolCallFormat::kLlamaJson,
+      ToolCallFormat::kMistral,     ToolCallFormat::kGlm,
+      ToolCallFormat::kQwenCoder,   ToolCallFormat::kDeepseek,
+      ToolCallFormat::kDeepseekV31, ToolCallFormat::kKimi};
+  const uint8_t kind = input.Below(16);
+  const ToolCallFormat format = kFormats[kind % 8];
   std::vector<std::string> names;
-  if (kind >= 5) names = {"f", "g"};
+  if (kind >= 8) names = {"f", "g"};
   const size_t piece = 1u + input.Below(9);
   const std::string text = baton::fuzz::Exactly(input.Rest());
   const auto said = baton::router::Listen(format, names, text, text.size() + 1);

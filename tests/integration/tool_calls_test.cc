@@ -110,11 +110,13 @@ class ToolCallsTest : public testing::Test {
     const std::string dir = scratch_.path() + "/model";
     // A token a byte, and tools have many.
     ASSERT_TRUE(WriteTinyModel(dir, {.max_position = 2048}).ok());
-    std::ofstream(dir + "/chat_template.jinja") << kTemplate;
+    std::ofstream(dir + "/chat_template.jinja") << Template();
     cluster_ = std::make_unique<Cluster>(dir);
     const absl::Status started = cluster_->Start({});
     ASSERT_TRUE(started.ok()) << started;
   }
+
+  virtual std::string Template() const { return kTemplate; }
 
   static json Request(uint64_t seed) {
     return {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
@@ -205,6 +207,44 @@ TEST_F(ToolCallsTest, TheOneThatIsNamedIsCalledOnce) {
     ASSERT_EQ(heard.calls.size(), 1u);
     EXPECT_EQ(heard.calls[0].name, "add");
     CheckArguments(heard.calls[0]);
+  }
+}
+
+// As DeepSeek V3.1 has it, whose template wants arguments as texts.
+class HeadedToolCallsTest : public ToolCallsTest {
+  std::string Template() const override {
+    return R"({%- for tool in tools or [] %}{{ tool | tojson }}{% endfor -%}
+{%- for m in messages %}[{{ m.role }}] {{ m.content }}
+{%- if m.tool_calls %}<｜tool▁calls▁begin｜>{% for call in m.tool_calls -%}
+{{ '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' +
+   call.function.arguments + '<｜tool▁call▁end｜>' }}
+{%- endfor %}<｜tool▁calls▁end｜>{% endif %}
+{% endfor %}[assistant] )";
+  }
+};
+
+TEST_F(HeadedToolCallsTest, CallsAreMadeAndComeBack) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    json request = Request(seed);
+    request["tool_choice"] = {{"type", "function"},
+                              {"function", {{"name", "add"}}}};
+    const CallsHeard heard = Ask(request);
+    ASSERT_EQ(heard.calls.size(), 1u);
+    EXPECT_EQ(heard.finish_reason, "tool_calls");
+    EXPECT_EQ(heard.content, "");
+    CheckArguments(heard.calls[0]);
+    request["messages"].push_back(
+        {{"role", "assistant"},
+         {"content", nullptr},
+         {"tool_calls",
+          {{{"id", heard.calls[0].id},
+            {"type", "function"},
+            {"function",
+             {{"name", "add"}, {"arguments", heard.calls[0].arguments}}}}}}});
+    request["messages"].push_back({{"role", "tool"},
+                                   {"tool_call_id", heard.calls[0].id},
+                                   {"content", "3"}});
+    EXPECT_EQ(Ask(request).calls.size(), 1u);
   }
 }
 

@@ -150,6 +150,37 @@ TEST(ChatPromptTest, HarmonysTemplatesCallThoughtsThinking) {
             "True False False a\nb");
 }
 
+// As objects, unless a template adds them to its own texts: then as they came.
+TEST(ChatPromptTest, TemplatesHaveArgumentsAsTheyWantThem) {
+  const std::string text = R"({"b":  1})";
+  const auto call = [](const Json& arguments) {
+    return Json{{"type", "function"},
+                {"function", {{"name", "f"}, {"arguments", arguments}}}};
+  };
+  const auto rendered = [&](const std::string& shown,
+                            const std::vector<Json>& calls) {
+    v1::ChatPrompt chat;
+    chat.set_messages(
+        Json::array({{{"role", "assistant"}, {"tool_calls", calls}}}).dump());
+    return RenderChat(chat,
+                      WithTemplate("{% for c in messages[0].tool_calls %}{{ " +
+                                   shown + " }};{% endfor %}"),
+                      absl::UnixEpoch());
+  };
+  const std::string added = "'<' + c.function.arguments + '>'";
+  EXPECT_EQ(*rendered("c.function.arguments.b", {call(text), call(text)}),
+            "1;1;");
+  EXPECT_EQ(*rendered(added, {call(text), call("none")}),
+            "<" + text + ">;<none>;");
+  // What came as an object is one, and what is wrong is said of objects.
+  const Json object = {{"b", 1}};
+  for (const auto& calls : std::vector<std::vector<Json>>{
+           {call(object)}, {call(text), call(object)}}) {
+    EXPECT_THAT(std::string(rendered(added, calls).status().message()),
+                HasSubstr("can only concatenate str (not \"dict\")"));
+  }
+}
+
 TEST(ChatPromptTest, HarmonyHasOneCallAMessage) {
   ServedModel model = WithTemplate(
       "{% set last = namespace(name='nobody') %}{% for m in messages %}"

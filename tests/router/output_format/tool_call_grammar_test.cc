@@ -82,6 +82,66 @@ TEST(ToolCallGrammarTest, EachWayIsWhatTheStreamFinds) {
   }
 }
 
+TEST(ToolCallGrammarTest, HeadsAreWhatTheStreamFinds) {
+  v1::ResponseFormat format = TwoTools(true);
+  format.mutable_tool_calls()->mutable_tools(1)->set_name("g-2");
+  struct Case {
+    ToolCallFormat way;
+    std::string one;
+    std::string both;
+  };
+  const auto deepseek = [](const std::string& calls) {
+    return "<｜tool▁calls▁begin｜>" + calls + "<｜tool▁calls▁end｜>";
+  };
+  const auto kimi = [](const std::string& calls) {
+    return "<|tool_calls_section_begin|>" + calls +
+           "<|tool_calls_section_end|>";
+  };
+  const std::string v3 =
+      "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"x\": 7}\n"
+      "```<｜tool▁call▁end｜>";
+  const std::string v31 =
+      "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": 7}<｜tool▁call▁end｜>";
+  const std::string k2 =
+      "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+      "{\"x\": 7}<|tool_call_end|>";
+  for (const Case& c : std::vector<Case>{
+           {ToolCallFormat::kDeepseek, deepseek(v3),
+            deepseek(v3 + "\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g-2\n"
+                          "```json\n{\"y\": []}\n```<｜tool▁call▁end｜>")},
+           {ToolCallFormat::kDeepseekV31, deepseek(v31),
+            deepseek(v31 + "<｜tool▁call▁begin｜>g-2<｜tool▁sep｜>{\"y\": []}"
+                           "<｜tool▁call▁end｜>")},
+           {ToolCallFormat::kKimi, kimi(k2),
+            kimi(k2 + "<|tool_call_begin|>functions.g-2:12"
+                      "<|tool_call_argument_begin|>{\"y\": []}"
+                      "<|tool_call_end|>")}}) {
+    SCOPED_TRACE(c.one);
+    const auto allows = [&](bool several, const std::string& text) {
+      format.mutable_tool_calls()->set_several(several);
+      const auto grammar = MakeGrammar(format, c.way);
+      EXPECT_TRUE(grammar.ok()) << grammar.status();
+      return grammar.ok() && *scheduling::Matches(**grammar, text);
+    };
+    EXPECT_TRUE(allows(false, c.one));
+    EXPECT_TRUE(allows(true, c.one));
+    EXPECT_FALSE(allows(false, c.both));
+    EXPECT_TRUE(allows(true, c.both));
+    EXPECT_FALSE(allows(true, c.one + "\n"));
+    ToolCallStream stream(c.way, {"f", "g-2"});
+    std::string found;
+    for (const ToolCallEvent& event : stream.Push(c.both)) {
+      EXPECT_NE(event.kind, ToolCallEvent::Kind::kContent) << event.text;
+      found += event.text + "|";
+    }
+    EXPECT_EQ(found, "f|{\"x\": 7}||g-2|{\"y\": []}||");
+    EXPECT_TRUE(stream.Finish().empty());
+  }
+  EXPECT_THAT(
+      MakeGrammar(TwoTools(true), ToolCallFormat::kKimi).status().message(),
+      testing::HasSubstr("\"say \"g\"\", a name that is no part of heads"));
+}
+
 TEST(ToolCallGrammarTest, ArgumentsAreWhatTheToolTakes) {
   const auto allows = [](const std::string& call) {
     return Allows(false, ToolCallFormat::kMistral, "[" + call + "]");

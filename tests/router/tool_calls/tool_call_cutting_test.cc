@@ -33,6 +33,9 @@ std::string OneCall(ToolCallFormat format, const std::string& json) {
       return absl::StrCat("[TOOL_CALLS][", json, "]");
     case ToolCallFormat::kGlm:
     case ToolCallFormat::kQwenCoder:
+    case ToolCallFormat::kDeepseek:
+    case ToolCallFormat::kDeepseekV31:
+    case ToolCallFormat::kKimi:
     case ToolCallFormat::kHarmony:
       break;
   }

@@ -50,7 +50,6 @@ TEST(ToolCallFormatTest, ThoseWithoutToolsHaveNone) {
 }
 
 TEST(ToolCallFormatTest, OtherWaysOfWritingThemAreNotTaken) {
-  EXPECT_EQ(FormatOfFamily("deepseek-like"), std::nullopt);
   EXPECT_EQ(FormatOfFamily("typescript-tools"), std::nullopt);
   EXPECT_EQ(FindToolCallFormat("{{ '<tool_call>' + call.name }}"),
             std::nullopt);
@@ -71,6 +70,20 @@ TEST(ToolCallFormatTest, CallsMayBeTags) {
   EXPECT_EQ(FindToolCallFormat(
                 R"({{ '<tool_call>' + call.name }}<arg_key>{{ k }}</arg_key>)"),
             ToolCallFormat::kGlm);
+}
+
+TEST(ToolCallFormatTest, CallsMayHaveHeads) {
+  EXPECT_EQ(FormatOfFamily("deepseek-like"), ToolCallFormat::kDeepseek);
+  // DeepSeek V3.1.
+  EXPECT_EQ(
+      FindToolCallFormat(
+          "{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + call.name + "
+          "'<｜tool▁sep｜>' + call.arguments + '<｜tool▁call▁end｜>' }}"),
+      ToolCallFormat::kDeepseekV31);
+  EXPECT_EQ(FindToolCallFormat(
+                "<|tool_calls_section_begin|>{% for call in calls %}"
+                "<|tool_call_begin|>{{ call.id }}<|tool_call_argument_begin|>"),
+            ToolCallFormat::kKimi);
 }
 
 TEST(ToolCallFormatTest, QuotesMayHaveBackslashes) {
