@@ -17,6 +17,9 @@ constexpr int32_t kSpanPositions = 512;
 constexpr int32_t kTileQueries = 64;
 // Items per thread below which heads are run apart, and tiles cut into spans.
 constexpr int64_t kItemsPerThread = 4;
+// Query heads that each part of those of one KV head has at least: keys that
+// are values, too, are turned for each part.
+constexpr int32_t kLeastQueryHeads = 8;
 
 // To whole panels of keys.
 int32_t RoundUp(int32_t positions) {
@@ -76,7 +79,8 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
           const int32_t first =
               static_cast<int32_t>(item % items_per_tile) * per_item;
           RunTile(run, tiles[item / items_per_tile],
-                  {first, std::min(per_item, num_kv_heads_ - first)},
+                  {first, std::min(per_item, num_kv_heads_ - first),
+                   /*first_query=*/0, group_},
                   scratch_[thread]);
         });
     return;
@@ -117,34 +121,46 @@ int32_t Attention::HeadsPerItem(absl::Span<const QueryTile> tiles,
                                                                 : 1;
 }
 
+int32_t Attention::QueryParts(int64_t pieces, int32_t num_threads) const {
+  if (!pages_.layout().shares_values()) return 1;
+  const int64_t wanted = (kItemsPerThread * num_threads + pieces - 1) / pieces;
+  const int64_t most = std::max(1, group_ / kLeastQueryHeads);
+  return static_cast<int32_t>(std::min(wanted, most));
+}
+
 void Attention::CutPieces(const LayerRun& run,
                           absl::Span<const QueryTile> tiles,
                           int32_t heads_per_item, int32_t num_threads) {
   pieces_.clear();
   const int64_t items = static_cast<int64_t>(tiles.size()) * num_kv_heads_;
-  if (num_threads == 1 || heads_per_item > 1 ||
+  if (items == 0 || num_threads == 1 || heads_per_item > 1 ||
       items >= kItemsPerThread * num_threads) {
     return;
   }
-  bool any_cut = false;
+  int64_t spans = 0;
+  for (const QueryTile& tile : tiles) {
+    spans += (tile.first_position + tile.rows - 1) / kSpanPositions -
+             TileBegin(run, tile) / kSpanPositions + 1;
+  }
+  const int32_t parts = QueryParts(spans * num_kv_heads_, num_threads);
+  if (parts == 1 && spans == static_cast<int64_t>(tiles.size())) return;
   for (size_t t = 0; t < tiles.size(); ++t) {
     const int32_t begin = TileBegin(run, tiles[t]);
     const int32_t end = tiles[t].first_position + tiles[t].rows;
-    for (int32_t head = 0; head < num_kv_heads_; ++head) {
+    for (int32_t i = 0; i < num_kv_heads_ * parts; ++i) {
+      const int32_t part = i % parts;
+      const int32_t first_query = part * group_ / parts;
+      const Heads heads = {i / parts, 1, first_query,
+                           (part + 1) * group_ / parts - first_query};
       for (int32_t first = begin; first < end;) {
         const int32_t span_end = std::min(
             end, first / kSpanPositions * kSpanPositions + kSpanPositions);
-        pieces_.push_back({static_cast<int32_t>(t),
-                           {head, 1},
-                           first,
-                           span_end,
+        pieces_.push_back({static_cast<int32_t>(t), heads, first, span_end,
                            /*last=*/span_end == end});
-        any_cut |= span_end != end;
         first = span_end;
       }
     }
   }
-  if (!any_cut) return pieces_.clear();
   if (piece_results_.size() < pieces_.size()) {
     piece_results_.resize(pieces_.size());
   }
@@ -158,11 +174,11 @@ int32_t Attention::TileBegin(const LayerRun& run, const QueryTile& tile) const {
 void Attention::LoadQueries(const LayerRun& run, const QueryTile& tile,
                             Heads heads, Scratch& scratch) const {
   // The query heads of neighbouring KV heads lie one after another.
-  const int64_t values = int64_t{heads.count} * group_ * head_dim_;
+  const int64_t values = int64_t{heads.count} * heads.queries * head_dim_;
   for (int32_t t = 0; t < tile.rows; ++t) {
     std::memcpy(scratch.queries.data() + t * values,
                 run.queries + (tile.first_row + t) * run.query_stride +
-                    int64_t{heads.first} * group_ * head_dim_,
+                    int64_t{FirstQueryHead(heads)} * head_dim_,
                 sizeof(uint16_t) * values);
   }
 }
@@ -198,20 +214,20 @@ void Attention::RunSpan(const LayerRun& run, const QueryTile& tile, Heads heads,
     if (in_place) {
       RunInPlace(run, tile, heads, first, tile_end, scratch, result);
     } else {
-      RunCopied(run, tile, heads.first, first, tile_end, scratch, result);
+      RunCopied(run, tile, heads, first, tile_end, scratch, result);
     }
   }
 }
 
 void Attention::RunCopied(const LayerRun& run, const QueryTile& tile,
-                          int32_t kv_head, int32_t first, int32_t end,
+                          Heads heads, int32_t first, int32_t end,
                           Scratch& scratch, Result& result) const {
-  const int32_t rows = tile.rows * group_;
+  const int32_t rows = Rows(tile, heads);
   const int32_t count = RoundUp(end - first);
   pages_.Prefetch(
-      run.layer, tile.blocks, kv_head, end,
+      run.layer, tile.blocks, heads.first, end,
       std::min(tile.first_position + tile.rows, end + kTilePositions));
-  pages_.ReadTile(run.layer, tile.blocks, kv_head, first, end,
+  pages_.ReadTile(run.layer, tile.blocks, heads.first, first, end,
                   scratch.keys.data(), scratch.values.data());
 
   MatmulArgs scores;
@@ -226,7 +242,7 @@ void Attention::RunCopied(const LayerRun& run, const QueryTile& tile,
   scores.c_stride = kTilePositions;
   kernels_.matmul(scores);
 
-  Softmax(run, tile, rows, first, count, scratch, result);
+  Softmax(run, tile, heads, first, count, scratch, result);
 
   MatmulArgs sums;
   sums.a = scratch.probabilities.data();
@@ -271,7 +287,7 @@ void Attention::RunInPlace(const LayerRun& run, const QueryTile& tile,
     kernels_.matmul(scores);
   });
 
-  Softmax(run, tile, Rows(tile, heads), first, count, scratch, result);
+  Softmax(run, tile, heads, first, count, scratch, result);
 
   MatmulArgs sums;
   sums.a_stride = kTilePositions;
@@ -297,13 +313,13 @@ void Attention::RunInPlace(const LayerRun& run, const QueryTile& tile,
   });
 }
 
-void Attention::Softmax(const LayerRun& run, const QueryTile& tile,
-                        int32_t rows, int32_t first, int32_t count,
-                        Scratch& scratch, Result& result) const {
-  for (int32_t r = 0; r < rows; ++r) {
+void Attention::Softmax(const LayerRun& run, const QueryTile& tile, Heads heads,
+                        int32_t first, int32_t count, Scratch& scratch,
+                        Result& result) const {
+  for (int32_t r = 0; r < Rows(tile, heads); ++r) {
     // One token has all rows of its heads.
     const int32_t position =
-        tile.first_position + (tile.rows == 1 ? 0 : r / group_);
+        tile.first_position + (tile.rows == 1 ? 0 : r / heads.queries);
     const int32_t visible_begin =
         std::max(0, run.FirstVisible(position) - first);
     const int32_t visible_end = std::min(count, position + 1 - first);
@@ -330,9 +346,9 @@ void Attention::Merge(int32_t rows, const Result& span, Result& total) const {
 void Attention::WriteOutput(const LayerRun& run, const QueryTile& tile,
                             Heads heads, const Result& result) const {
   // Rows of a token: those of all its heads here.
-  const int32_t per_token = heads.count * group_;
+  const int32_t per_token = heads.count * heads.queries;
   for (int32_t r = 0; r < Rows(tile, heads); ++r) {
-    const int64_t head = int64_t{heads.first} * group_ + r % per_token;
+    const int64_t head = FirstQueryHead(heads) + r % per_token;
     uint16_t* const out =
         run.output +
         (tile.first_output_row + r / per_token) * run.output_stride +

@@ -94,10 +94,14 @@ class Attention final {
     Result span;
     Result total;
   };
-  // Some KV heads of a tile: neighbours, one unless the tile is one token.
+  // Some KV heads of a tile: neighbours, one unless the tile is one token. And
+  // which of the query heads that share each of them: all, unless one key is
+  // shared out.
   struct Heads {
     int32_t first = 0;
     int32_t count = 1;
+    int32_t first_query = 0;
+    int32_t queries = 1;
   };
   // One span of one tile, when the spans of a tile are run apart.
   struct Piece {
@@ -108,9 +112,13 @@ class Attention final {
     bool last = false;  // of its tile and heads
   };
 
-  // Of all query heads of the given KV heads.
-  int32_t Rows(const QueryTile& tile, Heads heads) const {
-    return heads.count * tile.rows * group_;
+  // Of the given query heads.
+  static int32_t Rows(const QueryTile& tile, Heads heads) {
+    return heads.count * tile.rows * heads.queries;
+  }
+  // The first of them.
+  int32_t FirstQueryHead(Heads heads) const {
+    return heads.first * group_ + heads.first_query;
   }
   // The first position that a tile's queries see, down to whole tiles.
   int32_t TileBegin(const LayerRun& run, const QueryTile& tile) const;
@@ -125,14 +133,14 @@ class Attention final {
                Result& result) const;
   // The positions [first, end) of one tile of keys and values: read into
   // scratch for one head; or in place for all heads of one token, page by page.
-  void RunCopied(const LayerRun& run, const QueryTile& tile, int32_t kv_head,
+  void RunCopied(const LayerRun& run, const QueryTile& tile, Heads heads,
                  int32_t first, int32_t end, Scratch& scratch,
                  Result& result) const;
   void RunInPlace(const LayerRun& run, const QueryTile& tile, Heads heads,
                   int32_t first, int32_t end, Scratch& scratch,
                   Result& result) const;
   // From the scores of [first, first + count) to probabilities.
-  void Softmax(const LayerRun& run, const QueryTile& tile, int32_t rows,
+  void Softmax(const LayerRun& run, const QueryTile& tile, Heads heads,
                int32_t first, int32_t count, Scratch& scratch,
                Result& result) const;
   void Merge(int32_t rows, const Result& span, Result& total) const;
@@ -142,6 +150,10 @@ class Attention final {
   // there are items enough, because a page holds them one after another.
   int32_t HeadsPerItem(absl::Span<const QueryTile> tiles,
                        int32_t num_threads) const;
+  // Into how many parts the query heads of a KV head are cut, where the spans
+  // of all tiles would be `pieces`. Others' keys and values are read at the
+  // speed of memory by few; those of one head for many queries are not.
+  int32_t QueryParts(int64_t pieces, int32_t num_threads) const;
   // Cuts tiles into pieces when there are too few items to keep the team busy;
   // none otherwise.
   void CutPieces(const LayerRun& run, absl::Span<const QueryTile> tiles,

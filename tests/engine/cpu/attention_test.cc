@@ -295,6 +295,32 @@ TEST_P(AttentionTest, SpansRunApartGiveTheSame) {
   }
 }
 
+// So are the heads that share one key, where there are few spans; into parts
+// that are not alike, of one token or several.
+TEST_P(AttentionTest, HeadsOfOneKeyRunApartGiveTheSame) {
+  constexpr int32_t kLength = 700;
+  for (const int32_t heads : {20, 35}) {
+    Scene scene(*GetParam(), {heads, 1, 40, 16, 32}, kLength);
+    ThreadTeam one(1), three(3), nine(9);
+    const std::vector<uint16_t> whole =
+        scene.Run(one, 0, kLength, 1000, kNoWindow);
+    for (const auto& [first, rows] :
+         {std::pair{0, 1}, {63, 3}, {510, 3}, {699, 1}}) {
+      const std::vector<uint16_t> expected(
+          whole.begin() + first * scene.output_size(),
+          whole.begin() + (first + rows) * scene.output_size());
+      for (ThreadTeam* team : {&one, &team_, &three, &nine}) {
+        for (const int32_t tile_rows : {1, 3}) {
+          ASSERT_EQ(scene.Run(*team, first, first + rows, tile_rows, kNoWindow),
+                    expected)
+              << heads << " heads, " << rows << " from " << first << " on "
+              << team->num_threads() << " threads";
+        }
+      }
+    }
+  }
+}
+
 // Other values in the same places: nothing is remembered from call to call, and
 // the layout is what says where a token lies.
 TEST_P(AttentionTest, DoesNotDependOnTheBlockSize) {
