@@ -174,10 +174,9 @@ LatentQueries(LatentQueriesArgs args) {
   uint16_t* const query = args.queries + at * args.stored_head_dim + args.rank;
   const int32_t half = args.rope_dim / 2;
   for (int32_t i = lane; i < half; i += 32) {
-    const Turned turned =
-        Turn(turning[i], turning[half + i],
-             args.rope + int64_t{position} * args.rope_stride,
-             args.rope_stride / 2, i);
+    const Turned turned = Turn(turning[i], turning[half + i],
+                               args.rope + int64_t{position} * args.rope_stride,
+                               args.rope_stride / 2, i);
     query[i] = ToBf16(turned.first);
     query[half + i] = ToBf16(turned.second);
   }
@@ -255,16 +254,15 @@ void RunLatentQueries(const LatentQueriesArgs& args, StreamHandle* stream) {
 
 ExpertTiling HeadTilingOf(int32_t rows, int32_t heads, WeightFormat format) {
   ExpertTiling tiling = TilingOf(rows * heads, heads, format, /*group=*/false);
-  tiling.num_tiles =
-      heads * ((rows + tiling.tile_rows - 1) / tiling.tile_rows);
+  tiling.num_tiles = heads * ((rows + tiling.tile_rows - 1) / tiling.tile_rows);
   return tiling;
 }
 
 void RunHeadTiles(const HeadTilesArgs& args, StreamHandle* stream) {
   constexpr int32_t kThreads = kPlaceThreads;
   LaunchShape shape;
-  shape.x = static_cast<uint32_t>((args.rows * args.heads + kThreads - 1) /
-                                  kThreads);
+  shape.x =
+      static_cast<uint32_t>((args.rows * args.heads + kThreads - 1) / kThreads);
   shape.threads = kPlaceThreads;
   Launch(HeadTiles, "tiles of heads", shape, stream, args);
 }

@@ -20,7 +20,8 @@ struct LatentSizes {
   static constexpr int32_t kQueryWords = LatentQueryBytes(kKeyDim) / 4;
   // Rows eight at a time are 16 elements of values: of all, and of a part.
   static constexpr int kPieces = kValueDim / 16;
-  static constexpr int kPartPieces = (kPieces + kLatentParts - 1) / kLatentParts;
+  static constexpr int kPartPieces =
+      (kPieces + kLatentParts - 1) / kLatentParts;
   static_assert(kValueDim % 16 == 0 && kKeyDim % 16 == 0);
 };
 
@@ -193,9 +194,9 @@ BATON_DEVICE void RunKeys(const AttentionArgs& args, const QueryTile& tile,
   unsigned char* const stages = SharedMemory();
   unsigned char* const query_rows = stages + 2 * kStageBytes;
   const int32_t warp_query = Thread() / kGroupThreads * 16;
-  unsigned char* const exchange =
-      query_rows + kLatentQueries * LatentQueryBytes(kKeyDim) +
-      Thread() / kGroupThreads * kSpanExchangeBytes;
+  unsigned char* const exchange = query_rows +
+                                  kLatentQueries * LatentQueryBytes(kKeyDim) +
+                                  Thread() / kGroupThreads * kSpanExchangeBytes;
   const BlockId* const blocks = args.block_tables + tile.block_table;
 
   // The tile's queries follow each other.
@@ -208,9 +209,9 @@ BATON_DEVICE void RunKeys(const AttentionArgs& args, const QueryTile& tile,
        i += kLatentThreads) {
     const int32_t query = i / kQueryPieces;
     const bool wanted = query < there;
-    CopyAsync16(query_rows + query * LatentQueryBytes(kKeyDim) +
-                    i % kQueryPieces * 16,
-                wanted ? from + int64_t{i} * 16 : from, wanted);
+    CopyAsync16(
+        query_rows + query * LatentQueryBytes(kKeyDim) + i % kQueryPieces * 16,
+        wanted ? from + int64_t{i} * 16 : from, wanted);
   }
   FetchKeys<kKeyDim, kDtype>(args, blocks, first, end, stages);
   CommitCopies();
@@ -400,11 +401,11 @@ LatentTile(AttentionArgs args) {
     for (int p = 0; p < Sizes::kPartPieces; ++p) {
       const int32_t element = FirstElement<Sizes::kPartPieces>(p);
       if (element >= kValueDim) continue;
-      Store8(out + element,
-             {{FinishSums(totals.At(p, half, 0), totals.At(p, half, 1),
-                          inverse),
-               FinishSums(totals.At(p, half, 2), totals.At(p, half, 3),
-                          inverse)}});
+      Store8(
+          out + element,
+          {{FinishSums(totals.At(p, half, 0), totals.At(p, half, 1), inverse),
+            FinishSums(totals.At(p, half, 2), totals.At(p, half, 3),
+                       inverse)}});
     }
   }
 }

@@ -88,8 +88,8 @@ struct OutputRounding {
   bool constant;  // all become the same byte
 };
 
-BATON_DEVICE OutputRounding RoundingOf(float largest, bool finite,
-                                       float limit) {
+BATON_DEVICE OutputRounding OutputRoundingOf(float largest, bool finite,
+                                             float limit) {
   if (!finite) return {0.0f, BitsFloat(0x7fc00000u), true};
   const float scale = DivRn(largest, limit);
   const float factor = scale > 0.0f ? DivRn(limit, largest) : 0.0f;
@@ -99,8 +99,8 @@ BATON_DEVICE OutputRounding RoundingOf(float largest, bool finite,
 }
 
 // Of an output, by a warp.
-BATON_DEVICE OutputRounding RoundingOf(const TileRows& tile, int32_t output,
-                                       float limit) {
+BATON_DEVICE OutputRounding OutputRoundingOf(const TileRows& tile,
+                                             int32_t output, float limit) {
   float largest = 0.0f;
   int32_t broken = 0;
   for (int32_t i = Thread() % 32; i < tile.inputs; i += 32) {
@@ -113,7 +113,7 @@ BATON_DEVICE OutputRounding RoundingOf(const TileRows& tile, int32_t output,
     largest = other > largest ? other : largest;
     broken |= ShuffleXor(broken, mask);
   }
-  return RoundingOf(largest, broken == 0, limit);
+  return OutputRoundingOf(largest, broken == 0, limit);
 }
 
 template <WeightFormat kFormat>
@@ -143,7 +143,7 @@ PackOutputs(PackArgs args) {
     constexpr float kLimit = kFormat == WeightFormat::kInt8 ? 127.0f : kFp8Max;
     for (int32_t output = Thread() / 32; output < kTileOutputs;
          output += kPackWarps) {
-      const OutputRounding rounding = RoundingOf(tile, output, kLimit);
+      const OutputRounding rounding = OutputRoundingOf(tile, output, kLimit);
       if (Thread() % 32 == 0) {
         roundings[output] = rounding;
         float* const scale =
