@@ -13,15 +13,14 @@
 #include <cstring>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/log.h"
 #include "engine/cuda/device_kernels.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/expert_matmul.h"
 #include "engine/cuda/experts.h"
 #include "engine/cuda/weight_format.h"
+#include "tests/engine/cuda/gpu_arrays.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
 #include "tests/engine/cuda/random_model.h"
 
@@ -54,7 +53,7 @@ Sizes Tiny() {
   return sizes;
 }
 
-class ExpertTimes final {
+class ExpertTimes final : private GpuArrays {
  public:
   ExpertTimes(const Sizes& sizes, WeightFormat format,
               const DeviceKernels& kernels)
@@ -72,17 +71,17 @@ class ExpertTimes final {
     const int64_t turns = int64_t{most} * experts_.per_token;
     const int64_t places =
         MostPlaces(most, experts_.per_token, experts_.count, kernels.group);
-    residual_ = Take(4 * int64_t{most} * model_.hidden_size);
+    residual_ = Zeros(4 * int64_t{most} * model_.hidden_size);
     // Rows that are not alike: those of the embedding.
     normed_ = random_.weights.embedding;
-    logits_ = Take(4 * int64_t{most} * experts_.count);
-    choices_ = Take(turns * int64_t{sizeof(ExpertChoice)});
-    place_rows_ = Take(4 * places);
-    tiles_ = Take(places * int64_t{sizeof(RowTile)});
-    reads_ = Take(16);
-    staged_ = Take(2 * places * model_.hidden_size);
-    gated_ = Take(2 * places * experts_.intermediate_size);
-    said_ = Take(4 * places * model_.hidden_size);
+    logits_ = Zeros(4 * int64_t{most} * experts_.count);
+    choices_ = Zeros(turns * int64_t{sizeof(ExpertChoice)});
+    place_rows_ = Zeros(4 * places);
+    tiles_ = Zeros(places * int64_t{sizeof(RowTile)});
+    reads_ = Zeros(16);
+    staged_ = Zeros(2 * places * model_.hidden_size);
+    gated_ = Zeros(2 * places * experts_.intermediate_size);
+    said_ = Zeros(4 * places * model_.hidden_size);
   }
 
   void Run() {
@@ -101,12 +100,7 @@ class ExpertTimes final {
  private:
   std::string Name() const { return std::string(WeightFormatName(format_)); }
 
-  DeviceBuffer Take(int64_t bytes) {
-    auto buffer = DeviceBuffer::Allocate(bytes, "a benchmark's array");
-    CHECK(buffer.ok()) << buffer.status();
-    stream_.Fill(buffer->data(), 0, bytes);
-    return *std::move(buffer);
-  }
+  DeviceBuffer Zeros(int64_t bytes) { return Take(bytes, 0); }
 
   ExpertTiling Tiling(int32_t rows, bool group) const {
     return TilingOf(rows * experts_.per_token, experts_.count, format_, group);
@@ -245,7 +239,6 @@ class ExpertTimes final {
   const ExpertsConfig experts_;
   const WeightFormat format_;
   const DeviceKernels kernels_;
-  Stream stream_;
   RandomWeights random_;
   double copy_ = 0;
   double product_ = 0;

@@ -15,10 +15,8 @@
 #include <numeric>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/log.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/attention_group.h"
 #include "engine/cuda/device_kernels.h"
@@ -32,6 +30,7 @@
 #include "engine/cuda/step_layout.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/kv_layout.h"
+#include "tests/engine/cuda/gpu_arrays.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
 #include "tests/engine/cuda/gpu_kernel_sizes.h"
 #include "tests/engine/cuda/random_model.h"
@@ -39,7 +38,7 @@
 namespace baton::engine::cuda {
 namespace {
 
-class KernelTimes final {
+class KernelTimes final : private GpuArrays {
  public:
   KernelTimes(const KernelSizes& sizes, WeightFormat format,
               const DeviceKernels& kernels)
@@ -106,20 +105,6 @@ class KernelTimes final {
   }
   int32_t QkvSize() const {
     return (model_.num_heads + 2 * model_.num_kv_heads) * model_.head_dim;
-  }
-  // Of 0.0115 each, as bfloat16 or float; or zeros.
-  DeviceBuffer Take(int64_t bytes, int fill = 0x3c) {
-    auto buffer = DeviceBuffer::Allocate(bytes, "a benchmark's array");
-    CHECK(buffer.ok()) << buffer.status();
-    stream_.Fill(buffer->data(), fill, bytes);
-    return *std::move(buffer);
-  }
-  template <typename T>
-  DeviceBuffer Put(const std::vector<T>& values) {
-    DeviceBuffer buffer = Take(static_cast<int64_t>(values.size() * sizeof(T)));
-    stream_.CopyToDevice(buffer.data(), values.data(), buffer.bytes());
-    stream_.Wait();
-    return buffer;
   }
   InputOrder OrderOf(int32_t rows) const {
     return OrderOfInputs(kernels_, format_, rows);
@@ -436,7 +421,6 @@ class KernelTimes final {
   const WeightFormat format_;
   const DeviceKernels kernels_;
   std::string name_;
-  Stream stream_;
   RandomWeights random_;
   KvLayout layout_;
   int32_t most_rows_ = 0;

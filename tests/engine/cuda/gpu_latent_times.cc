@@ -15,15 +15,14 @@
 #include <functional>
 #include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/log.h"
 #include "engine/cuda/device_kernels.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/latent.h"
 #include "engine/cuda/latent_attention.h"
 #include "engine/kv_layout.h"
+#include "tests/engine/cuda/gpu_arrays.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
 #include "tests/engine/cuda/random_model.h"
 
@@ -68,7 +67,7 @@ Sizes Tiny() {
   return sizes;
 }
 
-class LatentTimes final {
+class LatentTimes final : private GpuArrays {
  public:
   LatentTimes(const Sizes& sizes, KvDtype dtype, const DeviceKernels& kernels)
       : sizes_(sizes), random_(sizes.model, WeightFormat::kBf16, stream_) {
@@ -124,20 +123,6 @@ class LatentTimes final {
  private:
   static int32_t Most(const std::vector<int32_t>& values) {
     return *std::max_element(values.begin(), values.end());
-  }
-  // Of 0.0115 each, as bfloat16 or float; or zeros.
-  DeviceBuffer Take(int64_t bytes, int fill = 0x3c) {
-    auto buffer = DeviceBuffer::Allocate(bytes, "a benchmark's array");
-    CHECK(buffer.ok()) << buffer.status();
-    stream_.Fill(buffer->data(), fill, bytes);
-    return *std::move(buffer);
-  }
-  template <typename T>
-  DeviceBuffer Put(const std::vector<T>& values) {
-    DeviceBuffer buffer = Take(static_cast<int64_t>(values.size() * sizeof(T)));
-    stream_.CopyToDevice(buffer.data(), values.data(), buffer.bytes());
-    stream_.Wait();
-    return buffer;
   }
 
   // Of one launch; `run` gives the i-th of so many to the stream.
@@ -269,7 +254,6 @@ class LatentTimes final {
   }
 
   const Sizes sizes_;
-  Stream stream_;
   RandomWeights random_;
   KvLayout layout_;
   double copy_ = 0;
