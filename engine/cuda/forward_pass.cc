@@ -49,7 +49,7 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
           : 0;
   return StagedRows(options.max_rows) * per_row + s.places * per_place +
          latent + adapted + s.logit_rows * per_logit_row +
-         (1 + shard.ranks) * s.sent_bytes + options.span_bytes + 2 * rope +
+         (1 + shard.ranks) * s.sent_bytes + s.span_bytes + 2 * rope +
          options.first_upload_bytes +
          (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
 }
@@ -171,7 +171,7 @@ LayoutOptions ForwardPass::LayoutOf() const {
   options.window = config_.sliding_window.value_or(0);
   options.last_layer_slides = config_.LayerSlides(config_.num_layers - 1);
   options.max_span_pieces = sizes_.span_pieces;
-  options.group_attention = kernels().group_attention &&
+  options.group_attention = kernels().group_attention && !options.latent &&
                             IsGroupAttentionHeadDim(layout_.stored_head_dim());
   return options;
 }

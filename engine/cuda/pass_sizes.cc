@@ -59,9 +59,12 @@ PassSizes::PassSizes(const ModelConfig& config, const Shard& shard,
       std::clamp<int64_t>(rows, kLogitRowUnit, kMaxLogitRows));
   span_elements = config.IsLatent() ? latent.rank : layout.stored_head_dim();
   span_blocks = config.IsLatent() ? LatentBlocks(heads, 1) : kv_heads;
+  // Many heads with latent attention have large sums: steps of few tokens
+  // should still find room, as only those have graphs.
+  span_bytes = options.span_bytes * (config.IsLatent() ? span_blocks : 1);
   // Of a span of a token: its sums, its state, its part of the counters.
-  span_pieces = options.span_bytes / 4 /
-                (int64_t{heads} * (span_elements + 2) + span_blocks);
+  span_pieces =
+      span_bytes / 4 / (int64_t{heads} * (span_elements + 2) + span_blocks);
   if (shard.ranks > 1) {
     const int64_t per_row =
         std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},

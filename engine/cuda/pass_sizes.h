@@ -16,7 +16,8 @@ namespace baton::engine::cuda {
 struct ForwardPassOptions {
   // Most rows of a pass; longer steps are cut.
   int32_t max_rows = 4096;
-  // Bytes for the sums of spans that run apart.
+  // Bytes for the sums of spans that run apart; with latent attention, of each
+  // block of heads (LatentBlocks).
   int64_t span_bytes = int64_t{128} << 20;
   // Bytes for logits and their edited copies, which bound the rows that are
   // sampled at a time.
@@ -78,6 +79,7 @@ struct PassSizes {
   int32_t vocabulary_part = 0;
   int64_t logit_stride = 0;
   int32_t logit_rows = 0;  // at a time
+  int64_t span_bytes = 0;
   int64_t span_pieces = 0;
   // Of a head's sums of a span, and a token's blocks that count their spans.
   int32_t span_elements = 0;

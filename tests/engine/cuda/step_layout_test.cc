@@ -101,6 +101,30 @@ TEST_F(StepLayoutTest, TilesOfPromptsAndSpansOfTokens) {
   EXPECT_TRUE(layout.sliding.single.empty());
 }
 
+// Tiles whose queries fill blocks of 32, and spans of single tokens however
+// many heads share the one key.
+TEST_F(StepLayoutTest, LatentAttentionHasTilesOfItsOwn) {
+  options_.latent = true;
+  StepPlan plan;
+  plan.sequences = {Sequence(100, 17, false), Sequence(600, 1, true)};
+  options_.group = 20;
+  StepLayout layout = Whole(plan);
+  ASSERT_EQ(layout.full.whole.size(), 2u);
+  EXPECT_EQ(layout.full.whole[1].first_row, 8);
+  EXPECT_EQ(layout.full.whole[1].rows, 8);
+  ASSERT_EQ(layout.full.single.size(), 2u);
+  EXPECT_EQ(layout.full.max_spans, 3);
+  options_.group = 128;
+  layout = Whole(plan);
+  EXPECT_TRUE(layout.full.whole.empty());
+  EXPECT_EQ(layout.full.single.size(), 18u);
+  // Without memory for their sums they run whole.
+  options_.max_span_pieces = 10;
+  layout = Whole(plan);
+  EXPECT_EQ(layout.full.whole.size(), 18u);
+  EXPECT_TRUE(layout.full.single.empty());
+}
+
 TEST_F(StepLayoutTest, LongPassesAreCutForGroupsOfWarps) {
   options_.group_attention = true;
   options_.window = 50;
