@@ -200,7 +200,7 @@ TEST_F(DeviceTest, LatentAttentionHandsOver) {
                                        *kv_dtype == 'b' ? "tcp" : "nccl"});
     ASSERT_NO_FATAL_FAILURE(StartCluster(
         {.prefill = {flags}, .decode = {With(flags, {"--block-size", "64"})}}));
-    const auto requests = ShortRequests(4);
+    const auto requests = ShortRequests(3);
     CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
     EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
     EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
