@@ -2,16 +2,13 @@
 // the test in the router's place.
 #pragma once
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 #include "tests/worker/in_process_worker.h"
 
@@ -21,16 +18,18 @@ class WorkerLoopsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     kv_transfer::PrepareUcxEnvironment();
-    model_dir_ = new std::string(
-        absl::StrCat(::testing::TempDir(), "worker_loops_model_", getpid()));
-    std::filesystem::create_directories(*model_dir_);
-    ASSERT_TRUE(test::WriteTinyModel(*model_dir_).ok());
+    model_dir_ = new test::ScratchDir;
+    ASSERT_TRUE(test::WriteTinyModel(model_dir_->path()).ok());
+  }
+  static void TearDownTestSuite() {
+    delete model_dir_;
+    model_dir_ = nullptr;
   }
 
   static WorkerOptions Options(const std::string& name) {
     WorkerOptions options;
     options.name = name;
-    options.engine.model_dir = *model_dir_;
+    options.engine.model_dir = model_dir_->path();
     options.engine.num_threads = 1;
     options.engine.kv_memory_bytes = 4 << 20;
     options.engine.block_size = 16;
@@ -129,7 +128,7 @@ class WorkerLoopsTest : public ::testing::Test {
     prefill_->AwaitFreeBlocks(prefill_->hello().total_blocks());
   }
 
-  inline static std::string* model_dir_ = nullptr;
+  inline static test::ScratchDir* model_dir_ = nullptr;
   std::unique_ptr<InProcessWorker> prefill_worker_, decode_worker_;
   std::unique_ptr<RouterStream> prefill_, decode_;
 };
