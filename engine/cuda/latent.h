@@ -1,14 +1,14 @@
 // What becomes of the rows of a layer with latent attention (LatentConfig,
 // engine/model_config.h) between products and attention, on the device:
 //
-//   down        the product that makes what keys, and mostly queries, are of
-//   FinishLatentKeys     norms, rotation; keys go to KV memory
-//   queries     the product that makes all heads' queries
-//   FinishLatentQueries  rotation of the elements that turn
-//   key_up      a product of each head's other elements with its own matrix
-//   RoundHeads  to queries of attention (latent_attention.h)
-//   value_up    a product of each head's sums with its own matrix
-//   RoundHeads  to what the output projection takes
+//   down           the product that makes what keys, and mostly queries, are of
+//   LatentKeys     norms, rotation; keys go to KV memory
+//   queries        the product that makes all heads' queries
+//   LatentQueries  rotation of the elements that turn
+//   key_up         a product of each head's other elements with its own matrix
+//   RoundHeads     to queries of attention (latent_attention.h)
+//   value_up       a product of each head's sums with its own matrix
+//   RoundHeads     to what the output projection takes
 //
 // Products of heads are those of experts (expert_matmul.h): a head is an
 // expert that all rows go through. Each result depends on its row alone.

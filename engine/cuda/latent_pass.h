@@ -63,8 +63,8 @@ class LatentPass final {
               int64_t attended_stride, InputOrder order, Stream& stream);
 
  private:
-  // The product of each head's rows [first, first + count) of `x`, [rows]
-  // [heads][stride], with its own matrix, rounded to `round`.
+  // The product of each head's rows of `x`, [rows][heads][stride], with its own
+  // matrix, whose first one `w` is; rounded to where `round` says.
   void MultiplyHeads(const DeviceMatrix& w, const uint16_t* x, int64_t stride,
                      RoundHeadsArgs round, int32_t rows, Stream& stream);
 
@@ -80,7 +80,7 @@ class LatentPass final {
   DeviceBuffer head_made_;  // float32 [heads][rows][rank or value_dim]
   DeviceBuffer tiles_;      // RowTile
   DeviceBuffer x_rows_;     // int32 [heads][rows]
-  // Of how many rows the tables are, in which format's tiles; 0: of none.
+  // Of how many rows the tables are, and of a tile; 0: there are none.
   int32_t table_rows_ = 0;
   int32_t table_tile_rows_ = 0;
 };

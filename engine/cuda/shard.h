@@ -38,8 +38,8 @@ struct Shard {
 };
 
 // InvalidArgument, naming the field of the model that so many ranks cannot
-// share. Unimplemented: there are more experts, or tokens pass through more of
-// them, than kernels take.
+// share. Unimplemented: there are more experts, or groups of them, or tokens
+// pass through more of them, than kernels take.
 absl::Status CheckShards(const ModelConfig& config, int32_t ranks);
 
 // A rank's part of KV memory: the same blocks with its heads alone.
