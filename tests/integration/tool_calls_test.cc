@@ -126,6 +126,14 @@ class ToolCallsTest : public testing::Test {
             {"seed", seed}};
   }
 
+  // That names the tool.
+  static json RequestForAdd(uint64_t seed) {
+    json request = Request(seed);
+    request["tool_choice"] = {{"type", "function"},
+                              {"function", {{"name", "add"}}}};
+    return request;
+  }
+
   HttpClient::Reply Post(const json& request) {
     HttpClient client(cluster_->Address("router", "http"));
     return client.Post("/v1/chat/completions", request.dump());
@@ -200,10 +208,7 @@ TEST_F(ToolCallsTest, AModelThatHasToCallsSomething) {
 
 TEST_F(ToolCallsTest, TheOneThatIsNamedIsCalledOnce) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
-    json request = Request(seed);
-    request["tool_choice"] = {{"type", "function"},
-                              {"function", {{"name", "add"}}}};
-    const CallsHeard heard = Ask(request);
+    const CallsHeard heard = Ask(RequestForAdd(seed));
     ASSERT_EQ(heard.calls.size(), 1u);
     EXPECT_EQ(heard.calls[0].name, "add");
     CheckArguments(heard.calls[0]);
@@ -225,9 +230,7 @@ class HeadedToolCallsTest : public ToolCallsTest {
 
 TEST_F(HeadedToolCallsTest, CallsAreMadeAndComeBack) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
-    json request = Request(seed);
-    request["tool_choice"] = {{"type", "function"},
-                              {"function", {{"name", "add"}}}};
+    json request = RequestForAdd(seed);
     const CallsHeard heard = Ask(request);
     ASSERT_EQ(heard.calls.size(), 1u);
     EXPECT_EQ(heard.finish_reason, "tool_calls");
