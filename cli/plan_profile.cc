@@ -31,11 +31,6 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
     config = shape.config;
     geometry.name = shape.name;
   }
-  if (config.IsLatent() && flags.gpus_per_worker > 1) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--gpus-per-worker: ", geometry.name, " has latent attention, one key ",
-        "for all heads, which GPUs do not share yet"));
-  }
   const model_tools::WeightKind kind =
       model_tools::ParseWeightKind(flags.weights)
           .value_or(model_tools::WeightKind::kBf16);
@@ -60,6 +55,7 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
                                 /*num_blocks=*/1)
           .block_bytes() /
       kBlockSize;
+  geometry.kv_on_each_gpu = config.IsLatent();
   geometry.num_layers = config.num_layers;
   // Of latent attention the mean of what is multiplied with keys and what comes
   // of their values.

@@ -63,7 +63,9 @@ absl::StatusOr<ClusterProfile> RooflineProfile(const Gpu& gpu,
       gpu.bytes_per_second * gpus * parallel * options.memory_efficiency;
   const double kv_memory =
       gpu.memory_bytes * gpus * kMemoryShare - model.weight_bytes;
-  const auto kv_per_token = static_cast<double>(model.kv_bytes_per_token);
+  // Of all GPUs together.
+  const double kv_per_token = static_cast<double>(model.kv_bytes_per_token) *
+                              (model.kv_on_each_gpu ? gpus : 1);
   const double blocks = kv_memory / (kv_per_token * kBlockSize);
   if (blocks < 1) {
     return absl::InvalidArgumentError(

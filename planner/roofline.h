@@ -42,6 +42,9 @@ struct ModelGeometry {
   // read those that their streams pass through.
   double decode_bytes = 0;
   int64_t kv_bytes_per_token = 0;
+  // Each GPU of a worker has all of it, as with latent attention; else its
+  // share of the heads.
+  bool kv_on_each_gpu = false;
   int32_t num_layers = 0;
   int32_t q_size = 0;  // heads * head_dim
   int32_t max_context = 0;

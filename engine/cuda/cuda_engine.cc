@@ -82,14 +82,17 @@ KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
   return layout;
 }
 
-// Sets the number of blocks. `option` says where the bytes come from.
-absl::Status FillWithBlocks(int64_t bytes, const char* option,
+// Sets the number of blocks. `option` says where the bytes, which are of all
+// ranks, come from.
+absl::Status FillWithBlocks(int64_t bytes, const char* option, int32_t ranks,
                             KvLayout* layout) {
-  const int64_t blocks = bytes / layout->block_bytes();
+  const int64_t block_bytes = BlockBytesOfAll(*layout, ranks);
+  const int64_t blocks = bytes / block_bytes;
   if (blocks < 1) {
     return absl::ResourceExhaustedError(absl::StrCat(
         option, ": ", bytes, " is too small; one KV block of this model takes ",
-        layout->block_bytes(), " bytes"));
+        block_bytes, " bytes",
+        block_bytes > layout->block_bytes() ? " of all devices" : ""));
   }
   layout->num_blocks = static_cast<int32_t>(
       std::min<int64_t>(blocks, std::numeric_limits<BlockId>::max()));
@@ -288,8 +291,8 @@ int64_t CudaEngine::FreeForKv(const EngineOptions& options,
         0, free - pass_options.spare_bytes - StagedArena::kSpareBytes);
     // Staged blocks are no more than there is KV, and all on one device, of
     // whose memory the others use as much.
-    free -= std::min(options.kv_staging_bytes,
-                     free * num_ranks() / (num_ranks() + 1));
+    const int32_t parts = RanksHaveWholePages(layout_) ? 1 : num_ranks();
+    free -= std::min(options.kv_staging_bytes, free * parts / (parts + 1));
   }
   return std::max<int64_t>(0, free) * num_ranks();
 }
@@ -301,10 +304,10 @@ absl::Status CudaEngine::AllocateKv(const EngineOptions& options,
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(static_cast<int64_t>(options.kv_memory_share *
                                             static_cast<double>(free)),
-                       "kv_memory_share", &layout_));
+                       "kv_memory_share", num_ranks(), &layout_));
   } else {
-    BATON_RETURN_IF_ERROR(
-        FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout_));
+    BATON_RETURN_IF_ERROR(FillWithBlocks(
+        options.kv_memory_bytes, "kv_memory_bytes", num_ranks(), &layout_));
   }
   return ForAllRanks([&](Rank& rank) -> absl::Status {
     rank.layout = ShardLayout(layout_, rank.shard);

@@ -9,17 +9,24 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cuda/page_copy.h"
+#include "engine/cuda/shard.h"
 
 namespace baton::engine::cuda {
 namespace {
 
 constexpr char kPurpose[] = "memory for staged KV blocks (kv_staging_bytes)";
 
+// Devices, from the first on, that have all of each page among them.
+size_t PartsOf(const std::vector<DeviceKv>& devices) {
+  return RanksHaveWholePages(devices.at(0).layout) ? 1 : devices.size();
+}
+
 }  // namespace
 
 DeviceKvCopy::DeviceKvCopy(std::vector<DeviceKv> devices)
     : devices_(std::move(devices)),
-      page_bytes_(devices_.at(0).layout.page_bytes()) {
+      page_bytes_(devices_.at(0).layout.page_bytes()),
+      parts_(PartsOf(devices_)) {
   for (const DeviceKv& kv : devices_) {
     CHECK_EQ(kv.layout.page_bytes(), page_bytes_);
   }
@@ -45,8 +52,8 @@ void DeviceKvCopy::ForEachPart(absl::Span<const BlockId> blocks,
                                absl::FunctionRef<void(const Part& part)> copy) {
   const int32_t num_layers = devices_[0].layout.num_layers;
   const auto count = static_cast<int64_t>(blocks.size());
-  CHECK_EQ(host_bytes, page_bytes_ * num_layers * count *
-                           static_cast<int64_t>(devices_.size()));
+  CHECK_EQ(host_bytes,
+           page_bytes_ * num_layers * count * static_cast<int64_t>(parts_));
   CHECK_GT(pages_at_once_, 0) << "TakeMemory comes first";
   if (count == 0) return;
   const auto layers_at_once = static_cast<int32_t>(
@@ -93,13 +100,13 @@ void DeviceKvCopy::Begin(bool to_host, size_t device, const Part& part) {
 // Of each device in turn.
 void DeviceKvCopy::ToHost(absl::Span<const BlockId> blocks,
                           absl::Span<std::byte> host) {
-  const size_t share = host.size() / devices_.size();
+  const size_t share = host.size() / parts_;
   ForEachPart(blocks, static_cast<int64_t>(host.size()), [&](const Part& part) {
     const size_t bytes = part.layers * part.blocks.size() * page_bytes_;
-    for (size_t d = 0; d < devices_.size(); ++d) {
+    for (size_t d = 0; d < parts_; ++d) {
       Begin(/*to_host=*/true, d, part);
     }
-    for (size_t d = 0; d < devices_.size(); ++d) {
+    for (size_t d = 0; d < parts_; ++d) {
       devices_[d].compute->Wait();
       std::memcpy(host.data() + d * share + part.first * page_bytes_,
                   ways_[d].pages.data(), bytes);
@@ -109,12 +116,13 @@ void DeviceKvCopy::ToHost(absl::Span<const BlockId> blocks,
 
 void DeviceKvCopy::FromHost(absl::Span<const std::byte> host,
                             absl::Span<const BlockId> blocks) {
-  const size_t share = host.size() / devices_.size();
+  const size_t share = host.size() / parts_;
   ForEachPart(blocks, static_cast<int64_t>(host.size()), [&](const Part& part) {
     const size_t bytes = part.layers * part.blocks.size() * page_bytes_;
     for (size_t d = 0; d < devices_.size(); ++d) {
       std::memcpy(ways_[d].pages.data(),
-                  host.data() + d * share + part.first * page_bytes_, bytes);
+                  host.data() + d % parts_ * share + part.first * page_bytes_,
+                  bytes);
       Begin(/*to_host=*/false, d, part);
     }
     for (const DeviceKv& kv : devices_) kv.compute->Wait();
@@ -194,7 +202,8 @@ DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
     : arena_(std::move(arena)),
       staged_(arena_.memory()),
       hashes_(std::move(hashes)),
-      copy_(devices) {
+      copy_(devices),
+      senders_(PartsOf(devices)) {
   StagedPages staged;
   staged.layout = staged_.layout;
   staged.memory = arena_.device();
@@ -207,9 +216,12 @@ DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
           absl::MutexLock lock(&waker->mu);
           if (waker->wake) waker->wake();
         }));
-    staged.page_offset += kv.layout.page_bytes();
+    if (!RanksHaveWholePages(kv.layout)) {
+      staged.page_offset += kv.layout.page_bytes();
+    }
   }
-  CHECK_EQ(staged.page_offset, staged_.layout.page_bytes());
+  CHECK_EQ(static_cast<int64_t>(senders_) * devices[0].layout.page_bytes(),
+           staged_.layout.page_bytes());
 }
 
 KvStage::Ticket DeviceKvStage::Begin(bool inward, int32_t first_layer,
@@ -217,9 +229,8 @@ KvStage::Ticket DeviceKvStage::Begin(bool inward, int32_t first_layer,
                                      absl::Span<const StagedBlock> blocks) {
   const Ticket ticket =
       ranks_[0]->Begin(inward, first_layer, num_layers, blocks);
-  for (size_t i = 1; i < ranks_.size(); ++i) {
-    const Ticket other =
-        ranks_[i]->Begin(inward, first_layer, num_layers, blocks);
+  for (const auto& rank : RanksOf(inward).subspan(1)) {
+    const Ticket other = rank->Begin(inward, first_layer, num_layers, blocks);
     CHECK_EQ(other.number, ticket.number) << "devices were asked for different";
   }
   return ticket;
@@ -236,12 +247,13 @@ KvStage::Ticket DeviceKvStage::CopyIn(int32_t first_layer, int32_t num_layers,
 }
 
 bool DeviceKvStage::Done(Ticket ticket) {
-  return std::all_of(ranks_.begin(), ranks_.end(),
+  const auto ranks = RanksOf(ticket.inward);
+  return std::all_of(ranks.begin(), ranks.end(),
                      [&](const auto& rank) { return rank->Done(ticket); });
 }
 
 void DeviceKvStage::WithStep(std::vector<StagedBlock> blocks) {
-  for (const auto& rank : ranks_) rank->WithStep(blocks);
+  for (const auto& rank : RanksOf(/*inward=*/false)) rank->WithStep(blocks);
 }
 
 std::vector<uint64_t> DeviceKvStage::HashPages(

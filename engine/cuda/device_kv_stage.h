@@ -1,6 +1,8 @@
 // KvStage of the CUDA backend: pinned memory of the host, or memory of the
 // first device, to and from which the engine's devices copy the heads that they
-// have (rank_kv_stage.h). See kv_stage.h for the contract.
+// have (rank_kv_stage.h). Pages that each device has whole
+// (RanksHaveWholePages) are the first one's on their way out, and all take them
+// in. See kv_stage.h for the contract.
 #pragma once
 
 #include <cstddef>
@@ -77,6 +79,8 @@ class DeviceKvCopy final : public KvCopy {
 
   const std::vector<DeviceKv> devices_;
   const int64_t page_bytes_;
+  // Devices, from the first on, whose pages together are those of the host.
+  const size_t parts_;
   int64_t pages_at_once_ = 0;
   std::vector<Way> ways_;  // as devices_
 };
@@ -150,11 +154,17 @@ class DeviceKvStage final : public KvStage {
 
   Ticket Begin(bool inward, int32_t first_layer, int32_t num_layers,
                absl::Span<const StagedBlock> blocks);
+  // Those that copy that way.
+  absl::Span<const std::unique_ptr<RankKvStage>> RanksOf(bool inward) const {
+    return absl::MakeConstSpan(ranks_).first(inward ? ranks_.size() : senders_);
+  }
 
   const StagedArena arena_;
   const StagedMemory staged_;
   const std::unique_ptr<PageHashes> hashes_;  // of blocks on a device
   DeviceKvCopy copy_;
+  // As many, from the first on, copy outwards; all inwards.
+  const size_t senders_;
   const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
   std::vector<std::unique_ptr<RankKvStage>> ranks_;
 };

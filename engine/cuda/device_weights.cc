@@ -144,23 +144,25 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
 
 // Each head's outputs begin with a tile of their own.
 absl::StatusOr<DeviceMatrix> LoadHeads(const WeightMatrix& matrix,
-                                       int32_t heads, WeightLoader& loader) {
-  const int64_t outputs = matrix.rows / heads;
+                                       int32_t outputs, const Shard& shard,
+                                       WeightLoader& loader) {
+  const Part part = PartOf(shard, matrix.rows);
   std::vector<OutputRows> rows;
-  for (int32_t head = 0; head < heads; ++head) {
-    rows.push_back({&matrix, head * outputs, outputs});
+  for (int64_t at = 0; at < part.count; at += outputs) {
+    rows.push_back({&matrix, part.first + at, outputs});
     PadTile(outputs, rows);
   }
   BATON_ASSIGN_OR_RETURN(
       DeviceMatrix all,
       loader.Matrix(rows, static_cast<int32_t>(matrix.columns), {}));
-  all.outputs = static_cast<int32_t>(outputs);
-  all.output_tiles /= heads;
+  all.outputs = outputs;
+  all.output_tiles /= static_cast<int32_t>(part.count / outputs);
   return all;
 }
 
 absl::StatusOr<DeviceLatent> LoadLatent(const ModelConfig& config,
                                         const LatentWeights& in,
+                                        const Shard& shard,
                                         WeightLoader& loader) {
   DeviceLatent latent;
   std::vector<OutputRows> down;
@@ -174,12 +176,13 @@ absl::StatusOr<DeviceLatent> LoadLatent(const ModelConfig& config,
                          loader.Vector(NormWeights(config, in.norm)));
   BATON_ASSIGN_OR_RETURN(
       latent.queries,
-      loader.Matrix({{&in.queries, 0, in.queries.rows}},
+      loader.Matrix({RowsOf(in.queries, shard)},
                     static_cast<int32_t>(in.queries.columns), {}));
-  BATON_ASSIGN_OR_RETURN(latent.key_up,
-                         LoadHeads(in.key_up, config.num_heads, loader));
-  BATON_ASSIGN_OR_RETURN(latent.value_up,
-                         LoadHeads(in.value_up, config.num_heads, loader));
+  BATON_ASSIGN_OR_RETURN(
+      latent.key_up, LoadHeads(in.key_up, config.latent.rank, shard, loader));
+  BATON_ASSIGN_OR_RETURN(
+      latent.value_up,
+      LoadHeads(in.value_up, config.latent.value_dim, shard, loader));
   return latent;
 }
 
@@ -213,7 +216,7 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                          loader.Vector(NormWeights(config, in.input_norm)));
   if (in.latent) {
     BATON_ASSIGN_OR_RETURN(layer.latent,
-                           LoadLatent(config, *in.latent, loader));
+                           LoadLatent(config, *in.latent, shard, loader));
   } else {
     BATON_RETURN_IF_ERROR(LoadQkv(config, in, shard, loader, layer));
   }

@@ -23,10 +23,11 @@ namespace baton::engine::cuda {
 // Of latent attention (LatentWeights, engine/weights.h). Of matrices that each
 // head has, the first one's are here; the others' follow (expert_matmul.h).
 struct DeviceLatent {
-  DeviceMatrix down;  // what queries are made of, if that is here; then keys
+  // What queries are made of, if that is here; then keys. Whole on all ranks.
+  DeviceMatrix down;
   const float* query_norm = nullptr;
   const float* norm = nullptr;
-  DeviceMatrix queries;   // of all heads
+  DeviceMatrix queries;   // of the rank's heads
   DeviceMatrix key_up;    // [rank][nope_dim] of a head
   DeviceMatrix value_up;  // [value_dim][rank] of a head
 };

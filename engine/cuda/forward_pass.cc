@@ -45,7 +45,7 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                        int64_t{sizeof(float)};
   const int64_t latent =
       config.IsLatent()
-          ? LatentPass(config, layout, options.max_rows).DeviceBytes()
+          ? LatentPass(config, shard, layout, options.max_rows).DeviceBytes()
           : 0;
   return StagedRows(options.max_rows) * per_row + s.places * per_place +
          latent + adapted + s.logit_rows * per_logit_row +
@@ -79,7 +79,9 @@ ForwardPass::ForwardPass(const ModelConfig& config, const Place& place,
       sizes_(config, place.shard, layout, options),
       rope_table_(config),
       sliding_rope_table_(cpu::SlidingRopeConfig(config)) {
-  if (config.IsLatent()) latent_.emplace(config, layout, options.max_rows);
+  if (config.IsLatent()) {
+    latent_.emplace(config, place.shard, layout, options.max_rows);
+  }
 }
 
 ForwardPass::~ForwardPass() {
@@ -166,7 +168,7 @@ bool ForwardPass::MeetOthers(bool yes) {
 LayoutOptions ForwardPass::LayoutOf() const {
   LayoutOptions options;
   options.block_size = layout_.block_size;
-  options.group = config_.num_heads / config_.num_kv_heads;
+  options.group = sizes_.heads / sizes_.kv_heads;
   options.latent = config_.IsLatent();
   options.window = config_.sliding_window.value_or(0);
   options.last_layer_slides = config_.LayerSlides(config_.num_layers - 1);

@@ -270,17 +270,16 @@ void ForwardPass::AttendRows(const PassArrays& arrays,
                              const FinishHeadsArgs& heads,
                              const DeviceTiles& tiles, int32_t layer,
                              int32_t rows) {
+  const PartOf<uint16_t> attended =
+      Part<uint16_t>(attended_, sizes_.padded_q, sizes_.q_part);
   if (latent_) {
     Attend(arrays, heads, tiles, layer, rows, latent_->out(),
            latent_->out_stride());
-    latent_->Finish(weights_.layers[layer].latent, rows,
-                    attended_.as<uint16_t>(), sizes_.padded_q, OrderOf(rows),
-                    stream_);
-    return;
+    latent_->Finish(weights_.layers[layer].latent, rows, attended.data,
+                    attended.stride, PartOrderOf(rows), stream_);
+  } else {
+    Attend(arrays, heads, tiles, layer, rows, attended.data, attended.stride);
   }
-  const PartOf<uint16_t> attended =
-      Part<uint16_t>(attended_, sizes_.padded_q, sizes_.q_part);
-  Attend(arrays, heads, tiles, layer, rows, attended.data, attended.stride);
   Complete<uint16_t>(attended_, sizes_.padded_q, sizes_.q_part, sizes_.q_size,
                      rows, OrderOf(rows));
 }

@@ -16,11 +16,10 @@ constexpr int32_t kHeadRows = 512;
 struct LatentBytes {
   int64_t query_latent, head_queries, nope, sums, head_made, tiles, x_rows;
 
-  LatentBytes(const ModelConfig& config, int64_t max_rows) {
+  LatentBytes(const ModelConfig& config, int32_t heads, int64_t max_rows) {
     const LatentConfig& latent = config.latent;
-    const int64_t head_rows = max_rows * config.num_heads;
-    const int64_t places =
-        std::min<int64_t>(max_rows, kHeadRows) * config.num_heads;
+    const int64_t head_rows = max_rows * heads;
+    const int64_t places = std::min<int64_t>(max_rows, kHeadRows) * heads;
     query_latent = StagedRows(max_rows) * PaddedInputs(latent.query_rank) * 2;
     head_queries = head_rows * latent.query_dim() * 4;
     nope = head_rows * PaddedInputs(latent.nope_dim) * 2;
@@ -38,18 +37,21 @@ struct LatentBytes {
 
 }  // namespace
 
-LatentPass::LatentPass(const ModelConfig& config, const KvLayout& layout,
-                       int32_t max_rows)
-    : config_(config), layout_(layout), max_rows_(max_rows) {
+LatentPass::LatentPass(const ModelConfig& config, const Shard& shard,
+                       const KvLayout& layout, int32_t max_rows)
+    : config_(config),
+      heads_(shard.Heads(config)),
+      layout_(layout),
+      max_rows_(max_rows) {
   CHECK(config.IsLatent());
 }
 
 int64_t LatentPass::DeviceBytes() const {
-  return LatentBytes(config_, max_rows_).all();
+  return LatentBytes(config_, heads_, max_rows_).all();
 }
 
 absl::Status LatentPass::Allocate(Stream& stream) {
-  const LatentBytes bytes(config_, max_rows_);
+  const LatentBytes bytes(config_, heads_, max_rows_);
   const struct {
     DeviceBuffer* buffer;
     int64_t bytes;
@@ -122,7 +124,7 @@ void LatentPass::Project(const DeviceLatent& w, const Layer& layer,
   finish.from = queries.out;
   finish.places = layer.places;
   finish.rows = rows;
-  finish.heads = config_.num_heads;
+  finish.heads = heads_;
   finish.nope_dim = latent.nope_dim;
   finish.rope_dim = latent.rope_dim;
   finish.rope = layer.rope;
@@ -137,7 +139,7 @@ void LatentPass::Project(const DeviceLatent& w, const Layer& layer,
   RoundHeadsArgs round;
   round.to = layer.queries;
   round.head_step = layout_.stored_head_dim();
-  round.row_stride = int64_t{config_.num_heads} * round.head_step;
+  round.row_stride = int64_t{heads_} * round.head_step;
   MultiplyHeads(w.key_up, finish.nope, finish.nope_stride, round, rows, stream);
 }
 
@@ -155,14 +157,13 @@ void LatentPass::Finish(const DeviceLatent& w, int32_t rows, uint16_t* attended,
 void LatentPass::MultiplyHeads(const DeviceMatrix& w, const uint16_t* x,
                                int64_t stride, RoundHeadsArgs round,
                                int32_t rows, Stream& stream) {
-  const int32_t heads = config_.num_heads;
   for (int32_t first = 0; first < rows; first += kHeadRows) {
     const int32_t count = std::min(kHeadRows, rows - first);
-    const ExpertTiling tiling = HeadTilingOf(count, heads, w.format);
+    const ExpertTiling tiling = HeadTilingOf(count, heads_, w.format);
     if (table_rows_ != count || table_tile_rows_ != tiling.tile_rows) {
       HeadTilesArgs tiles;
       tiles.rows = count;
-      tiles.heads = heads;
+      tiles.heads = heads_;
       tiles.tiling = tiling;
       tiles.tiles = tiles_.as<RowTile>();
       tiles.x_rows = x_rows_.as<int32_t>();
@@ -176,7 +177,7 @@ void LatentPass::MultiplyHeads(const DeviceMatrix& w, const uint16_t* x,
     product.tile_rows = tiling.tile_rows;
     product.x_rows = x_rows_.as<int32_t>();
     product.first.w = w;
-    product.first.x = x + first * heads * stride;
+    product.first.x = x + first * heads_ * stride;
     product.first.x_stride = stride;
     product.first.rows = tiling.places;
     product.first.out = head_made_.as<float>();
@@ -184,7 +185,7 @@ void LatentPass::MultiplyHeads(const DeviceMatrix& w, const uint16_t* x,
     RunExpertMatmul(tiling, product, MatmulOutput::kStore, stream.handle());
     round.from = product.first.out;
     round.rows = count;
-    round.heads = heads;
+    round.heads = heads_;
     round.size = w.outputs;
     round.first_row = first;
     RunRoundHeads(round, stream.handle());

@@ -18,6 +18,7 @@
 #include "engine/cuda/heads.h"
 #include "engine/cuda/latent.h"
 #include "engine/cuda/matmul.h"
+#include "engine/cuda/shard.h"
 #include "engine/kv_layout.h"
 #include "engine/model_config.h"
 
@@ -25,10 +26,10 @@ namespace baton::engine::cuda {
 
 class LatentPass final {
  public:
-  // Of passes of up to `max_rows` rows. `config` must outlive the object.
-  // REQUIRES: config.IsLatent(), and one rank.
-  LatentPass(const ModelConfig& config, const KvLayout& layout,
-             int32_t max_rows);
+  // Of passes of up to `max_rows` rows, with the shard's heads. `config` must
+  // outlive the object. REQUIRES: config.IsLatent().
+  LatentPass(const ModelConfig& config, const Shard& shard,
+             const KvLayout& layout, int32_t max_rows);
 
   // Bytes of device memory that Allocate takes.
   int64_t DeviceBytes() const;
@@ -56,9 +57,9 @@ class LatentPass final {
                const DeviceKernels& kernels, Stream& stream);
   // Where attention puts its results: AttentionArgs has these names.
   uint16_t* out() const { return sums_.as<uint16_t>(); }
-  int64_t out_stride() const { return int64_t{config_.num_heads} * out_step(); }
+  int64_t out_stride() const { return int64_t{heads_} * out_step(); }
   int32_t out_step() const { return PaddedInputs(config_.latent.rank); }
-  // From there to what the output projection takes.
+  // From there to what the output projection takes of these heads.
   void Finish(const DeviceLatent& w, int32_t rows, uint16_t* attended,
               int64_t attended_stride, InputOrder order, Stream& stream);
 
@@ -69,6 +70,7 @@ class LatentPass final {
                      RoundHeadsArgs round, int32_t rows, Stream& stream);
 
   const ModelConfig& config_;
+  const int32_t heads_;  // the rank's
   const KvLayout layout_;
   const int32_t max_rows_;
 

@@ -41,12 +41,6 @@ absl::StatusOr<int64_t> CheckAttention(const ModelConfig& config,
 
 absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout,
                         int32_t ranks, const DeviceProperties& device) {
-  if (config.IsLatent() && ranks > 1) {
-    return absl::UnimplementedError(
-        absl::StrCat("tensor_parallel: ", ArchitectureName(config.architecture),
-                     " has latent attention, one key for all heads, which ",
-                     ranks, " devices do not share yet"));
-  }
   BATON_RETURN_IF_ERROR(CheckShards(config, ranks));
   BATON_ASSIGN_OR_RETURN(const int64_t shared_bytes,
                          CheckAttention(config, layout));

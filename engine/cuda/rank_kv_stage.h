@@ -58,8 +58,9 @@ class RankKvStage final {
   // Before all else, once. ResourceExhausted, naming the option.
   absl::Status TakeMemory();
 
-  // As KvStage has them. All devices of an engine are asked for the same in the
-  // same order, so that a ticket is the same for all.
+  // As KvStage has them. Those devices of an engine that copy in a direction
+  // are asked for the same in the same order, so that a ticket is the same for
+  // all.
   Ticket Begin(bool inward, int32_t first_layer, int32_t num_layers,
                absl::Span<const StagedBlock> blocks);
   bool Done(Ticket ticket);

@@ -23,11 +23,13 @@ absl::Status CheckShards(const ModelConfig& config, int32_t ranks) {
         "n_group: the cuda backend takes at most ", kMostExpertGroups,
         " groups of experts (the model has ", config.experts.groups, ")"));
   }
-  const struct {
+  struct Field {
     const char* name;
     int32_t value;
-  } fields[] = {
-      {"num_key_value_heads", config.num_kv_heads},
+  };
+  const Field fields[] = {
+      config.IsLatent() ? Field{"num_attention_heads", config.num_heads}
+                        : Field{"num_key_value_heads", config.num_kv_heads},
       {"hidden_size", config.hidden_size},
       {"intermediate_size", config.intermediate_size},
       {config.architecture == Architecture::kMixtral ? "intermediate_size"

@@ -92,9 +92,8 @@ TEST(PlanTest, NamesTheFlagThatIsWrong) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "--profile FILE"},
       {{"--gpu", "H999", "--model-shape", "tiny"}, "H999"},
-      {{"--gpu", "H200", "--model-shape", "DeepSeek-V3", "--gpus-per-worker",
-        "8"},
-       "--gpus-per-worker: DeepSeek-V3 has latent attention"},
+      {{"--gpu", "H200", "--model-shape", "DeepSeek-V3"},
+       "DeepSeek-V3 does not fit"},
       {{"--gpu", "H100"}, "--model-shape"},
       {{"--gpu", "H100", "--model-shape", "tiny", "--expert-streams", "3"},
        "--expert-streams: tiny has no experts"},

@@ -67,6 +67,21 @@ TEST(RooflineTest, MoreGpusAreFaster) {
   EXPECT_GT(more->decode.total_blocks, 4 * one->decode.total_blocks);
 }
 
+// Then they add nothing to how fast it is read.
+TEST(RooflineTest, KvMayBeOnEachGpu) {
+  RooflineOptions four;
+  four.gpus_per_worker = 4;
+  ModelGeometry latent = EightBillion();
+  latent.kv_on_each_gpu = true;
+  const auto shared = RooflineProfile(*FindGpu("H200"), EightBillion(), four);
+  const auto each = RooflineProfile(*FindGpu("H200"), latent, four);
+  ASSERT_TRUE(shared.ok() && each.ok());
+  EXPECT_NEAR(shared->decode.total_blocks / 4, each->decode.total_blocks, 1);
+  EXPECT_DOUBLE_EQ(4 * shared->decode.cost.per_context_token,
+                   each->decode.cost.per_context_token);
+  EXPECT_EQ(shared->kv_bytes_per_token, each->kv_bytes_per_token);
+}
+
 TEST(RooflineTest, SaysWhatDoesNotFit) {
   ModelGeometry large = EightBillion();
   large.weight_bytes = 140e9;

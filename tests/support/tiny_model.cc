@@ -123,8 +123,7 @@ constexpr char kDeepseek[] = "DeepseekV3ForCausalLM";
 constexpr char kGptOss[] = "GptOssForCausalLM";
 constexpr char kGemma[] = "Gemma3ForCausalLM";
 
-// Of latent attention, whatever heads the options have.
-constexpr int32_t kQueryRank = 24;
+// Of latent attention, whatever dimension of heads the options have.
 constexpr int32_t kRank = 32;
 constexpr int32_t kNopeDim = 20;
 constexpr int32_t kRopeDim = 12;
@@ -136,10 +135,10 @@ bool HasSharedExpert(const TinyModelOptions& o) {
 
 void AddLatentAttention(const TinyModelOptions& o, const std::string& attention,
                         TensorFile* file) {
-  file->AddMatrix(attention + "q_a_proj.weight", kQueryRank, o.hidden);
-  file->Add(attention + "q_a_layernorm.weight", {kQueryRank}, 1.0f, 0.3f);
+  file->AddMatrix(attention + "q_a_proj.weight", o.query_rank, o.hidden);
+  file->Add(attention + "q_a_layernorm.weight", {o.query_rank}, 1.0f, 0.3f);
   file->AddMatrix(attention + "q_b_proj.weight",
-                  o.heads * (kNopeDim + kRopeDim), kQueryRank);
+                  o.heads * (kNopeDim + kRopeDim), o.query_rank);
   file->AddMatrix(attention + "kv_a_proj_with_mqa.weight", kRank + kRopeDim,
                   o.hidden);
   file->Add(attention + "kv_a_layernorm.weight", {kRank}, 1.0f, 0.3f);
@@ -291,7 +290,7 @@ json Config(const TinyModelOptions& o) {
     // Its experts are in groups where there are enough.
     config["n_group"] = o.experts % 3 == 0 ? 3 : 1;
     config["topk_group"] = o.experts % 3 == 0 ? 2 : 1;
-    config["q_lora_rank"] = kQueryRank;
+    config["q_lora_rank"] = o.query_rank;
     config["kv_lora_rank"] = kRank;
     config["qk_nope_head_dim"] = kNopeDim;
     config["qk_rope_head_dim"] = kRopeDim;

@@ -32,6 +32,7 @@ struct TinyModelOptions {
   int32_t kv_heads = 2;
   int32_t head_dim = 16;      // even
   int32_t intermediate = 96;  // of one expert where there are some
+  int32_t query_rank = 24;    // of latent attention
   int32_t experts = 5;
   int32_t experts_per_token = 2;
   // Not "MixtralForCausalLM" and "GptOssForCausalLM": the first layer has none.

@@ -355,10 +355,6 @@ TEST_F(CudaEngineOptionsTest, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error(options).message(), testing::HasSubstr("kv_memory_bytes"));
   options.model_dir = "/nowhere";
   EXPECT_EQ(error(options).code(), absl::StatusCode::kNotFound);
-  options = OptionsFor(ModelDirOf("latent"));
-  options.tensor_parallel = 2;
-  EXPECT_EQ(error(options).code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(error(options).message(), testing::HasSubstr("latent attention"));
 }
 
 TEST_F(CudaEngineOptionsTest, TakesAShareOfTheDevice) {

@@ -250,6 +250,39 @@ TEST_F(GroupProductsTest, ExpertsHaveThemToo) {
   }
 }
 
+// Queries are made of what kernels of its own left in the order of these
+// products, and so is what the output projection takes; two devices send that
+// in the order of elements.
+TEST_F(GroupProductsTest, LatentAttentionHasThemToo) {
+  test::TinyModelOptions model = Model();
+  model.architecture = "DeepseekV3ForCausalLM";
+  model.query_rank = 64;
+  model.experts = 4;
+  model.first_layer_dense = true;
+  EngineOptions options = OptionsFor(Write(model));
+  const auto others = Make(options, false);
+  const auto groups = Make(options, true);
+  const bool two_devices = OpenDevice(1).ok();
+  UseDevice(0);
+  options.tensor_parallel = two_devices ? 2 : 1;
+  const auto several = Make(options, true);
+  for (const int32_t length : {16, 17, 65, 130}) {
+    const std::vector<TokenId> tokens = Prompt(length, length);
+    const std::vector<BlockId> blocks = BlockRange(2, 9);
+    const std::vector<float> expected = RunWhole(*others, tokens, blocks);
+    ExpectRuns(0);
+    EXPECT_TRUE(SameBits(RunWhole(*groups, tokens, blocks), expected))
+        << length;
+    // Of the first layer all five but those of heads, of the last one what
+    // makes keys and queries.
+    const int64_t runs = length < 17 ? 0 : 5 + 2;
+    ExpectRuns(runs);
+    EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks), expected))
+        << length;
+    ExpectRuns((two_devices ? 2 : 1) * runs);
+  }
+}
+
 TEST_F(GroupProductsTest, SeveralDevices) {
   if (!OpenDevice(1).ok()) GTEST_SKIP() << "there is one device";
   UseDevice(0);

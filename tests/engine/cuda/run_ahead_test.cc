@@ -241,7 +241,9 @@ std::string NameOf(const testing::TestParamInfo<SharedModel>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, RunAheadTest,
                          testing::ValuesIn(kAdaptedModels), NameOf);
 INSTANTIATE_TEST_SUITE_P(LatentModels, RunAheadTest,
-                         testing::Values(SharedModel{"latent"}), NameOf);
+                         testing::Values(SharedModel{"latent"},
+                                         SharedModel{"latent", 2}),
+                         NameOf);
 
 class AdaptedRunAheadTest : public RunAheadTest {};
 

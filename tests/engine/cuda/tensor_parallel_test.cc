@@ -19,10 +19,10 @@
 #include "engine/cpu/weight_dtype.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/cuda/device_kv_stage.h"
-#include "engine/cuda/shard.h"
 #include "tests/engine/cuda/device_fixture.h"
 #include "tests/engine/cuda/rounded_weights.h"
 #include "tests/engine/packed_dir.h"
+#include "tests/golden/golden_model.h"
 #include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 #if defined(BATON_EMULATED_DEVICE)
@@ -50,60 +50,64 @@ class TensorParallelTest : public DeviceTest {
     options.tensor_parallel = ranks;
     return options;
   }
+
+  // A prompt's KV, layer by layer with the step, as a prefill worker does it;
+  // then a decode step.
+  void ExpectHandsOver(const std::string& model, int32_t senders,
+                       int32_t receivers, bool on_device);
 };
 
-TEST(ShardTest, SharesExpertsByTheirOutputs) {
-  ModelConfig config;
-  config.architecture = Architecture::kQwen3Moe;
-  config.num_heads = config.num_kv_heads = 4;
-  config.hidden_size = 96;
-  config.experts.count = 40;
-  config.experts.per_token = 8;
-  config.experts.intermediate_size = 34;
-  EXPECT_TRUE(CheckShards(config, 2).ok());
-  EXPECT_EQ((Shard{1, 2}.ExpertIntermediate(config)), 17);
-  EXPECT_THAT(CheckShards(config, 4).message(),
-              testing::HasSubstr("moe_intermediate_size 34"));
-  config.architecture = Architecture::kMixtral;
-  EXPECT_THAT(CheckShards(config, 4).message(),
-              testing::HasSubstr(" intermediate_size 34"));
-  // Shared ones count.
-  config.experts.per_token = 31;
-  config.experts.shared = 1;
-  EXPECT_TRUE(CheckShards(config, 1).ok());
-  config.experts.per_token = 32;
-  absl::Status status = CheckShards(config, 1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), testing::HasSubstr("num_experts_per_tok"));
-  config.experts.per_token = 31;
-  config.experts.count = 1024;
-  status = CheckShards(config, 1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), testing::HasSubstr("at most 1024"));
-}
-
-TEST(ShardTest, SaysWhatRanksCannotShare) {
-  ModelConfig config;
-  config.num_heads = 12;
-  config.num_kv_heads = 4;
-  config.hidden_size = 96;
-  config.intermediate_size = 100;
-  config.vocab_size = 10;
-  EXPECT_TRUE(CheckShards(config, 1).ok());
-  EXPECT_TRUE(CheckShards(config, 4).ok());
-  const absl::Status heads = CheckShards(config, 3);
-  EXPECT_EQ(heads.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(heads.message(), testing::HasSubstr("num_key_value_heads 4"));
-  config.num_kv_heads = 12;
-  EXPECT_THAT(CheckShards(config, 3).message(),
-              testing::HasSubstr("intermediate_size 100"));
-  config.intermediate_size = 99;
-  config.hidden_size = 95;
-  EXPECT_THAT(CheckShards(config, 3).message(),
-              testing::HasSubstr("hidden_size 95"));
-  // The last rank has less of the vocabulary.
-  EXPECT_EQ((Shard{2, 3}.Vocabulary(config)), 4);
-  EXPECT_EQ((Shard{2, 3}.Heads(config)), 4);
+void TensorParallelTest::ExpectHandsOver(const std::string& model,
+                                         int32_t senders, int32_t receivers,
+                                         bool on_device) {
+  SCOPED_TRACE(absl::StrCat(model, " ", senders, " ", receivers, " ",
+                            on_device ? "on a device" : "on the host"));
+  const auto with_stage = [&](int32_t ranks) {
+    EngineOptions options = Options(model, ranks);
+    options.kv_staging_bytes = 1 << 20;
+    options.kv_staging_on_device = on_device;
+    return MakeCuda(options);
+  };
+  const std::vector<TokenId> tokens = Prompt(35, 21);
+  const std::vector<BlockId> from = {4, 9, 2};
+  const std::vector<BlockId> to = {1, 7, 3};
+  const auto prefill = with_stage(senders);
+  const auto decode = with_stage(receivers);
+#if defined(BATON_EMULATED_DEVICE)
+  // Real ones have to be let.
+  EXPECT_TRUE(!on_device || emulated::Reaches(1, 0));
+#endif
+  KvStage& out = *prefill->kv_stage();
+  KvStage& in = *decode->kv_stage();
+  ASSERT_EQ(out.staged().layout.page_bytes(), in.staged().layout.page_bytes());
+  std::vector<StagedBlock> sent, received;
+  for (BlockId i = 0; i < 3; ++i) {
+    sent.push_back({from[i], 5 - i});
+    received.push_back({to[i], i});
+  }
+  out.WithStep(sent);
+  StepPlan prompt;
+  prompt.sequences = {Part(1, tokens, 0, 34, from)};
+  int32_t layers = 0;
+  KvStage::Ticket last;
+  prefill->Execute(prompt, [&](int32_t layer) {
+    EXPECT_EQ(layer, layers++);
+    for (BlockId i = 0; i < 3; ++i) {
+      WriteStaged(in.staged(), layer, i,
+                  ReadStaged(out.staged(), layer, sent[i].staged));
+    }
+    last = in.CopyIn(layer, 1, received);
+  });
+  EXPECT_EQ(layers, prefill->model().num_layers);
+  while (!in.Done(last)) {
+  }
+  StepPlan next;
+  next.sequences = {Part(1, tokens, 34, 35, to)};
+  const StepResult result = decode->Execute(next, NoHook);
+  ASSERT_EQ(result.sampled.size(), 1u);
+  EXPECT_TRUE(SameBits(
+      result.sampled[0].logits,
+      RunWhole(*MakeCuda(Options(model, 1)), tokens, BlockRange(0, 3))));
 }
 
 // One after another: ranks with more heads than one, parts of rows that are no
@@ -146,43 +150,65 @@ std::vector<TinyModelOptions> Shareable() {
   gemma.architecture = "Gemma3ForCausalLM";
   gemma.sliding_window = 20;
   gemma.head_dim = 256;
+  TinyModelOptions deepseek = qwen3_moe;
+  deepseek.architecture = "DeepseekV3ForCausalLM";
+  deepseek.heads = 12;
   return {odd,       qwen2,    qwen3,   mistral, mixtral,
-          qwen3_moe, glm4_moe, gpt_oss, gemma};
+          qwen3_moe, glm4_moe, gpt_oss, gemma,   deepseek};
+}
+
+// Engines of several devices beside one of one.
+void ExpectLogitsOfOneDevice(const std::string& dir) {
+  EngineOptions options = OptionsFor(dir);
+  const auto one = MakeCuda(options);
+  for (const int32_t ranks : {2, 4}) {
+    if (!OpenDevice(ranks - 1).ok()) continue;
+    options.tensor_parallel = ranks;
+    const auto several = MakeCuda(options);
+    EXPECT_EQ(several->num_ranks(), ranks);
+    EXPECT_EQ(several->backend_name(), one->backend_name());
+    EXPECT_EQ(several->model_identity(), one->model_identity());
+    const int32_t copies = one->model().IsLatent() ? ranks : 1;
+    EXPECT_EQ(several->kv_layout().num_blocks,
+              one->kv_layout().num_blocks / copies);
+    for (const int32_t length : {1, 17, 70}) {
+      std::vector<TokenId> tokens = Prompt(length, 3 + length);
+      for (TokenId& token : tokens) token %= one->model().vocab_size;
+      const std::vector<BlockId> blocks = BlockRange(2, 5);
+      EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks),
+                           RunWhole(*one, tokens, blocks)))
+          << ranks << " " << length;
+    }
+  }
 }
 
 TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {
   const test::ScratchDir scratch;
   const std::string dir = scratch.path() + "/model";
   for (const TinyModelOptions& model : Shareable()) {
+    SCOPED_TRACE(model.architecture);
     ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
-    EngineOptions options = OptionsFor(dir);
-    const auto one = MakeCuda(options);
-    for (const int32_t ranks : {2, 4}) {
-      if (!OpenDevice(ranks - 1).ok()) continue;
-      options.tensor_parallel = ranks;
-      const auto several = MakeCuda(options);
-      EXPECT_EQ(several->num_ranks(), ranks);
-      EXPECT_EQ(several->backend_name(), one->backend_name());
-      EXPECT_EQ(several->model_identity(), one->model_identity());
-      EXPECT_EQ(several->kv_layout().num_blocks, one->kv_layout().num_blocks);
-      for (const int32_t length : {1, 17, 70}) {
-        const std::vector<TokenId> tokens = Prompt(length, 3 + length);
-        const std::vector<BlockId> blocks = BlockRange(2, 5);
-        EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks),
-                             RunWhole(*one, tokens, blocks)))
-            << model.architecture << " " << ranks << " " << length;
-      }
-    }
+    ExpectLogitsOfOneDevice(dir);
   }
+}
+
+// Latent attention whose queries are made of the residual stream itself, two
+// shared experts, and groups of the others.
+TEST_F(TensorParallelTest, LogitsOfDeepseekV2AreThoseOfOneDevice) {
+  ExpectLogitsOfOneDevice(LoadGoldenModel("deepseek_v2").dir);
 }
 
 // Norms that are behind products, of what adapters add as well.
 TEST_F(TensorParallelTest, AdaptersOfNormedProducts) {
   const test::ScratchDir scratch;
   const std::string dir = scratch.path() + "/model";
-  TinyModelOptions gemma = Shareable().back();
-  ASSERT_EQ(gemma.architecture, "Gemma3ForCausalLM");
-  ASSERT_TRUE(test::WriteTinyModel(dir, gemma).ok());
+  const std::vector<TinyModelOptions> models = Shareable();
+  const auto gemma = std::find_if(
+      models.begin(), models.end(), [](const TinyModelOptions& model) {
+        return model.architecture == "Gemma3ForCausalLM";
+      });
+  ASSERT_NE(gemma, models.end());
+  ASSERT_TRUE(test::WriteTinyModel(dir, *gemma).ok());
   EngineOptions options = OptionsFor(dir);
   for (const float strength : {0.1f, 0.0f}) {
     const std::string adapter = absl::StrCat(scratch.path(), "/", strength);
@@ -210,23 +236,23 @@ TEST_F(TensorParallelTest, AdaptersOfNormedProducts) {
 }
 
 TEST_F(TensorParallelTest, WeightsAndKvInOtherFormatsGiveTheSameLogits) {
-  for (const std::string weights : {"fp8", "int4"}) {
-    EngineOptions options = Options("llama", 1);
-    options.weights = weights;
-    options.kv_dtype = "int8";
-    const auto one = MakeCuda(options);
-    options.tensor_parallel = 2;
-    const auto two = MakeCuda(options);
-    const std::vector<TokenId> tokens = Prompt(33, 7);
-    const std::vector<BlockId> blocks = BlockRange(2, 3);
-    EXPECT_TRUE(SameBits(RunWhole(*two, tokens, blocks),
-                         RunWhole(*one, tokens, blocks)))
-        << weights;
+  for (const std::string model : {"llama", "latent"}) {
+    for (const std::string weights : {"fp8", "int4"}) {
+      EngineOptions options = Options(model, 1);
+      options.weights = weights;
+      options.kv_dtype = "int8";
+      const auto one = MakeCuda(options);
+      options.tensor_parallel = 2;
+      const auto two = MakeCuda(options);
+      const std::vector<TokenId> tokens = Prompt(33, 7);
+      const std::vector<BlockId> blocks = BlockRange(2, 3);
+      EXPECT_TRUE(SameBits(RunWhole(*two, tokens, blocks),
+                           RunWhole(*one, tokens, blocks)))
+          << model << " " << weights;
+    }
   }
 }
 
-// Decode steps, with graphs and without, alone and in batches; and what is
-// drawn.
 // Matrices of several formats, and rows that begin within a file's words.
 TEST_F(TensorParallelTest, CheckpointsAsTheyAreGiveTheSameLogits) {
   const test::ScratchDir scratch;
@@ -261,27 +287,28 @@ TEST_F(TensorParallelTest, CheckpointsAsTheyAreGiveTheSameLogits) {
   }
 }
 
+// With graphs and without, alone and in batches.
 TEST_F(TensorParallelTest, DecodeStepsAreThoseOfOneDevice) {
   const std::vector<TokenId> tokens = Prompt(19, 77);
   const std::vector<TokenId> other = Prompt(19, 78);
   const std::vector<BlockId> own = BlockRange(0, 2);
-  const std::vector<float> expected =
-      RunWhole(*MakeCuda(Options("qwen3", 1)), tokens, own);
-  for (const char* graphs : {"none", "as they come", "from the start"}) {
-    ForwardPassOptions pass = SmallPass();
-    pass.use_graphs = graphs != std::string("none");
-    EngineOptions options = Options("qwen3", 2);
-    if (graphs == std::string("from the start")) {
-      options.decode_rows_at_start = 9;
-    }
-    const auto engine = MakeCuda(options, pass);
-    StepPlan prompt;
-    prompt.sequences = {Part(0, tokens, 0, 18, own)};
-    engine->Execute(prompt, NoHook);
-    for (const int32_t batch : {1, 2, 9, 2, 9}) {
-      EXPECT_TRUE(
-          SameBits(RunInBatch(*engine, tokens, own, other, batch), expected))
-          << batch << " " << graphs;
+  for (const std::string model : {"qwen3", "latent"}) {
+    const std::vector<float> expected =
+        RunWhole(*MakeCuda(Options(model, 1)), tokens, own);
+    for (const std::string graphs : {"none", "as they come", "at start"}) {
+      ForwardPassOptions pass = SmallPass();
+      pass.use_graphs = graphs != "none";
+      EngineOptions options = Options(model, 2);
+      if (graphs == "at start") options.decode_rows_at_start = 9;
+      const auto engine = MakeCuda(options, pass);
+      StepPlan prompt;
+      prompt.sequences = {Part(0, tokens, 0, 18, own)};
+      engine->Execute(prompt, NoHook);
+      for (const int32_t batch : {1, 2, 9, 2, 9}) {
+        EXPECT_TRUE(
+            SameBits(RunInBatch(*engine, tokens, own, other, batch), expected))
+            << model << " " << batch << " " << graphs;
+      }
     }
   }
 }
@@ -311,87 +338,63 @@ TEST_F(TensorParallelTest, DrawsWhatOneDeviceDraws) {
 // KV that one engine computed, handed over through staged blocks to one with
 // another number of devices: pages lie alike, with all heads.
 TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
-  const std::vector<TokenId> tokens = Prompt(35, 21);
-  const std::vector<BlockId> from = {4, 9, 2};
-  const std::vector<BlockId> to = {1, 7, 3};
-  const auto with_stage = [](int32_t ranks, bool on_device) {
-    EngineOptions options = Options("llama", ranks);
-    options.kv_staging_bytes = 1 << 20;
-    options.kv_staging_on_device = on_device;
-    return MakeCuda(options);
-  };
-  const std::vector<float> expected =
-      RunWhole(*MakeCuda(Options("llama", 1)), tokens, BlockRange(0, 3));
-  struct Case {
-    int32_t senders = 1;
-    int32_t receivers = 1;
-    bool on_device = false;
-  };
-  for (const auto& [senders, receivers, on_device] :
-       {Case{1, 2, false}, Case{2, 1, false}, Case{2, 2, false},
-        Case{1, 2, true}, Case{2, 1, true}}) {
-    const auto prefill = with_stage(senders, on_device);
-    const auto decode = with_stage(receivers, on_device);
-#if defined(BATON_EMULATED_DEVICE)
-    // Real ones have to be let.
-    EXPECT_TRUE(!on_device || emulated::Reaches(1, 0));
-#endif
-    KvStage& out = *prefill->kv_stage();
-    KvStage& in = *decode->kv_stage();
-    ASSERT_EQ(out.staged().layout.page_bytes(),
-              in.staged().layout.page_bytes());
-    // Layer by layer with the step, as a prefill worker does it.
-    std::vector<StagedBlock> sent, received;
-    for (BlockId i = 0; i < 3; ++i) {
-      sent.push_back({from[i], 5 - i});
-      received.push_back({to[i], i});
+  for (const std::string model : {"llama", "latent"}) {
+    for (const bool on_device : {false, true}) {
+      ExpectHandsOver(model, 1, 2, on_device);
+      ExpectHandsOver(model, 2, 1, on_device);
     }
-    out.WithStep(sent);
-    StepPlan prompt;
-    prompt.sequences = {Part(1, tokens, 0, 34, from)};
-    int32_t layers = 0;
-    KvStage::Ticket last;
-    prefill->Execute(prompt, [&](int32_t layer) {
-      EXPECT_EQ(layer, layers++);
-      for (BlockId i = 0; i < 3; ++i) {
-        WriteStaged(in.staged(), layer, i,
-                    ReadStaged(out.staged(), layer, sent[i].staged));
-      }
-      last = in.CopyIn(layer, 1, received);
-    });
-    EXPECT_EQ(layers, prefill->model().num_layers);
-    while (!in.Done(last)) {
-    }
-    StepPlan next;
-    next.sequences = {Part(1, tokens, 34, 35, to)};
-    const StepResult result = decode->Execute(next, NoHook);
-    ASSERT_EQ(result.sampled.size(), 1u);
-    EXPECT_TRUE(SameBits(result.sampled[0].logits, expected))
-        << senders << " " << receivers << " " << on_device;
+    ExpectHandsOver(model, 2, 2, /*on_device=*/false);
   }
 }
 
 // As a preempted sequence's.
 TEST_F(TensorParallelTest, KvComesBackFromTheHost) {
-  EngineOptions options = Options("llama", 2);
-  options.kv_staging_bytes = 1 << 20;
-  const auto engine = MakeCuda(options);
-  const std::vector<TokenId> tokens = Prompt(35, 22);
-  const std::vector<BlockId> before = {4, 9, 2};
-  const std::vector<BlockId> after = {8, 0, 6};
-  const std::vector<float> expected =
-      RunWhole(*engine, tokens, BlockRange(10, 3));
-  StepPlan prompt;
-  prompt.sequences = {Part(1, tokens, 0, 34, before)};
-  engine->Execute(prompt, NoHook);
-  std::vector<std::byte> host(3 * engine->kv_layout().block_bytes());
-  KvCopy& copy = engine->kv_stage()->copy();
-  copy.ToHost(before, absl::MakeSpan(host));
-  copy.FromHost(host, after);
-  StepPlan next;
-  next.sequences = {Part(1, tokens, 34, 35, after)};
-  EXPECT_TRUE(
-      SameBits(engine->Execute(next, NoHook).sampled[0].logits, expected));
+  for (const std::string model : {"llama", "latent"}) {
+    EngineOptions options = Options(model, 2);
+    options.kv_staging_bytes = 1 << 20;
+    const auto engine = MakeCuda(options);
+    const std::vector<TokenId> tokens = Prompt(35, 22);
+    const std::vector<BlockId> before = {4, 9, 2};
+    const std::vector<BlockId> after = {8, 0, 6};
+    const std::vector<float> expected =
+        RunWhole(*engine, tokens, BlockRange(10, 3));
+    StepPlan prompt;
+    prompt.sequences = {Part(1, tokens, 0, 34, before)};
+    engine->Execute(prompt, NoHook);
+    std::vector<std::byte> host(3 * engine->kv_layout().block_bytes());
+    KvCopy& copy = engine->kv_stage()->copy();
+    copy.ToHost(before, absl::MakeSpan(host));
+    copy.FromHost(host, after);
+    StepPlan next;
+    next.sequences = {Part(1, tokens, 34, 35, after)};
+    EXPECT_TRUE(
+        SameBits(engine->Execute(next, NoHook).sampled[0].logits, expected))
+        << model;
+  }
+}
+
+// A block that each device has whole takes as much of each.
+TEST_F(TensorParallelTest, KvMemoryIsOfAllDevices) {
+  EngineOptions options = Options("latent", 1);
+  options.kv_memory_bytes = MakeCuda(options)->kv_layout().block_bytes();
+  EXPECT_EQ(MakeCuda(options)->kv_layout().num_blocks, 1);
+  options.tensor_parallel = 2;
+  const auto two = CudaEngine::Create(options, SmallPass());
+  EXPECT_EQ(two.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(two.status().message(), testing::HasSubstr(absl::StrCat(
+                                          "takes ", 2 * options.kv_memory_bytes,
+                                          " bytes of all devices")));
+  // With as many staged blocks on a device, there is room for half of them.
+  options.kv_memory_share = 0.1;
+  ForwardPassOptions pass = SmallPass();
+  pass.spare_bytes = 1 << 20;
+  const int32_t blocks = MakeCuda(options, pass)->kv_layout().num_blocks;
+  options.kv_staging_bytes = int64_t{1} << 50;
+  options.kv_staging_on_device = true;
+  const auto staged = MakeCuda(options, pass);
+  EXPECT_NEAR(staged->kv_layout().num_blocks, blocks / 2, blocks / 20);
+  EXPECT_EQ(staged->kv_stage()->staged().layout.num_blocks,
+            staged->kv_layout().num_blocks);
 }
 
 TEST_F(TensorParallelTest, RefusesWhatItCannotDo) {

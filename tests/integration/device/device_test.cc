@@ -188,7 +188,8 @@ TEST_F(DeviceTest, MixturesOfExpertsHandOver) {
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 
-// One key a token, which is the value, too.
+// One key a token, which is the value, too, and which each of two devices has;
+// one of them hands it over.
 TEST_F(DeviceTest, LatentAttentionHandsOver) {
   TinyModelOptions latent;
   latent.architecture = "DeepseekV3ForCausalLM";
@@ -196,10 +197,14 @@ TEST_F(DeviceTest, LatentAttentionHandsOver) {
   ASSERT_TRUE(WriteTinyModel(model_dir_, latent).ok());
   for (const char* const kv_dtype : {"bf16", "int8"}) {
     ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", kv_dtype));
+    const bool two_decode = *kv_dtype == 'i';
     const Flags flags = With(kDevice, {"--kv-dtype", kv_dtype, "--transport",
-                                       *kv_dtype == 'b' ? "tcp" : "nccl"});
-    ASSERT_NO_FATAL_FAILURE(StartCluster(
-        {.prefill = {flags}, .decode = {With(flags, {"--block-size", "64"})}}));
+                                       two_decode ? "nccl" : "tcp"});
+    const Flags two = {"--tensor-parallel", "2"};
+    const Flags other = With(flags, {"--block-size", "64"});
+    ASSERT_NO_FATAL_FAILURE(
+        StartCluster({.prefill = {two_decode ? flags : With(flags, two)},
+                      .decode = {two_decode ? With(other, two) : other}}));
     const auto requests = ShortRequests(3);
     CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
     EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
