@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using test::HttpClient;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class HttpMessagesTest : public HttpApiTest {
