@@ -37,7 +37,8 @@ constexpr const char* kCopiedFiles[] = {
     "tokenizer.json",      "tokenizer_config.json",
     "chat_template.jinja", "special_tokens_map.json",
     "added_tokens.json",   "tokenizer.model",
-    "vocab.json",          "merges.txt"};
+    "vocab.json",          "merges.txt",
+    "tiktoken.model"};
 
 // Room for what is not weights, when we ask whether the disk has enough.
 constexpr int64_t kOtherFilesBytes = int64_t{64} << 20;
@@ -153,7 +154,8 @@ absl::StatusOr<QuantizeResult> Quantize(const std::string& dir,
   QuantizeResult result;
   result.parameters = CountParameters(config);
   std::error_code ignored;
-  result.has_tokenizer = fs::exists(output.File("tokenizer.json"), ignored);
+  result.has_tokenizer = fs::exists(output.File("tokenizer.json"), ignored) ||
+                         fs::exists(output.File("tiktoken.model"), ignored);
   for (const auto& entry : fs::directory_iterator(output.path(), ignored)) {
     result.bytes += static_cast<int64_t>(entry.file_size(ignored));
   }

@@ -89,6 +89,7 @@ class Translator final {
   absl::Status TranslateBrace();
   absl::Status TranslateEscape();
   absl::Status TranslateClass();
+  absl::Status TranslateIntersection(size_t begin);
   absl::Status TranslateClassEscape();
   absl::Status TranslatePosixClass();
   absl::StatusOr<std::string> TakeProperty(char letter);
@@ -99,6 +100,7 @@ class Translator final {
   std::string out_;
   size_t atom_ = 0;
   std::vector<Group> groups_ = {Group{0}};
+  int intersections_ = 0;  // that are open
 };
 
 absl::Status Translator::TranslateNext() {
@@ -406,8 +408,31 @@ absl::Status Translator::TranslatePosixClass() {
   return Refuse(in_.substr(at_, 12));
 }
 
+// `[a&&[b]]`, whose first set begins there in out_: `(?:(?=[b])[a])`.
+absl::Status Translator::TranslateIntersection(size_t begin) {
+  constexpr int kMostIntersections = 8;
+  out_.push_back(']');
+  const std::string first = out_.substr(begin);
+  out_.resize(begin);
+  if (first == "[]") return Refuse("&& behind nothing");
+  if (++intersections_ > kMostIntersections) return Refuse("&& too deep");
+  absl::StrAppend(&out_, "(?:");
+  while (Take("&&")) {
+    if (!Next("[") || Next("[:")) return Refuse("&& before other than a set");
+    absl::StrAppend(&out_, "(?=");
+    BATON_RETURN_IF_ERROR(TranslateClass());
+    out_.push_back(')');
+  }
+  if (!Take("]")) return Refuse("a union of what && joins");
+  --intersections_;
+  absl::StrAppend(&out_, first, ")");
+  atom_ = begin;
+  return absl::OkStatus();
+}
+
 absl::Status Translator::TranslateClass() {
-  atom_ = out_.size();
+  const size_t begin = out_.size();
+  atom_ = begin;
   ++at_;
   out_.push_back('[');
   if (Take("^")) out_.push_back('^');
@@ -415,7 +440,12 @@ absl::Status Translator::TranslateClass() {
   // A set in a set is their union, so that its brackets can go.
   int depth = 1;
   while (!AtEnd()) {
-    if (Next("&&")) return Refuse("&& in a character class");
+    if (Next("&&")) {
+      if (depth > 1 || absl::StartsWith(out_.substr(begin), "[^")) {
+        return Refuse("&& in a set of a set, or in a negated one");
+      }
+      return TranslateIntersection(begin);
+    }
     if (Next("[:")) {
       BATON_RETURN_IF_ERROR(TranslatePosixClass());
     } else if (in_[at_] == '\\') {

@@ -1,5 +1,6 @@
 // From text to token ids and back, exactly as Hugging Face's `tokenizers` does
-// it for the same tokenizer.json; or for the one that a GGUF file stands for.
+// it for the same tokenizer.json; or for the one that a GGUF file or
+// tiktoken.model stands for.
 //
 // Loaded once per model. Never renders chat templates, never truncates or pads
 // (the file's settings for those are ignored: a prompt that is too long is the
@@ -44,8 +45,9 @@ struct EncodeOptions {
 // Immutable; all functions may be called from any thread.
 class Tokenizer final {
  public:
-  // Loads `model`/tokenizer.json and, where they exist, tokenizer_config.json
-  // and chat_template.jinja; or, where `model` is a GGUF file, its metadata.
+  // Loads `model`/tokenizer.json (or, where there is none, tiktoken.model) and,
+  // where they exist, tokenizer_config.json and chat_template.jinja; or, where
+  // `model` is a GGUF file, its metadata.
   //
   // NotFound without a tokenizer; InvalidArgument for a broken file;
   // Unimplemented, naming the field, for what Baton does not know.

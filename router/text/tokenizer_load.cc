@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "router/text/gguf_tokenizer.h"
+#include "router/text/tiktoken_tokenizer.h"
 #include "router/text/tokenizer.h"
 
 namespace baton::router {
@@ -89,10 +90,19 @@ absl::StatusOr<std::optional<TokenId>> TokenAt(const gguf::GgufFile& file,
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(
     const std::string& model) {
   if (gguf::IsGgufFile(model)) return LoadGguf(model);
-  const std::string path = absl::StrCat(model, "/tokenizer.json");
-  BATON_ASSIGN_OR_RETURN(const nlohmann::json document, ReadJsonFile(path));
+  std::string path = absl::StrCat(model, "/tokenizer.json");
+  absl::StatusOr<nlohmann::json> document = ReadJsonFile(path);
+  if (absl::IsNotFound(document.status())) {
+    absl::StatusOr<nlohmann::json> other = TiktokenTokenizerJson(model);
+    // Without either, the usual one is what is missing.
+    if (!absl::IsNotFound(other.status())) {
+      document = std::move(other);
+      path = absl::StrCat(model, "/tiktoken.model");
+    }
+  }
+  BATON_RETURN_IF_ERROR(document.status());
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
-                         FromJson(JsonNode(&document, path)));
+                         FromJson(JsonNode(&*document, path)));
   BATON_RETURN_IF_ERROR(tokenizer->ReadConfig(model));
   return tokenizer;
 }

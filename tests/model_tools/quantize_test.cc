@@ -219,6 +219,14 @@ TEST_F(QuantizeTest, WritesWhatAnEngineLoads) {
   EXPECT_FALSE(fs::exists(Dir("out.partial")));
 }
 
+TEST_F(QuantizeTest, TakesAnotherTokenizerAlong) {
+  fs::rename(Dir("tiny") + "/tokenizer.json", Dir("tiny") + "/tiktoken.model");
+  const auto result = Run("out");
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->has_tokenizer);
+  EXPECT_TRUE(fs::exists(Dir("out") + "/tiktoken.model"));
+}
+
 TEST_F(QuantizeTest, FromGguf) {
   options_.model = WriteGguf(test::GgufOfModelDir(Dir("tiny")));
   auto result = Run("out");

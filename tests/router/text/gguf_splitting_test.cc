@@ -88,6 +88,15 @@ TEST(GgufSplittingTest, DeepSeeksDiffer) {
   EXPECT_EQ(Words("deepseek-v3", "a\u4e2d\u304b").size(), 2u);
 }
 
+// More of it in tiktoken_tokenizer_test.
+TEST(GgufSplittingTest, KimisLeavesIdeographsToThemselves) {
+  EXPECT_THAT(Words("kimi-k2", "It's (so).\n\n  x12345"),
+              ElementsAre("It's", "Ġ(", "so", ").ĊĊ", "Ġ", "Ġx", "123", "45"));
+  EXPECT_THAT(Words("kimi-k2", "camelCase ABCdef"),
+              ElementsAre("camel", "Case", "ĠABCdef"));
+  EXPECT_EQ(Words("kimi-k2", "a\u4e2d\u6587b\u304b").size(), 3u);
+}
+
 TEST(GgufSplittingTest, UnknownNames) {
   EXPECT_EQ(FindGgufSplitting("falcon"), nullptr);
   EXPECT_EQ(FindGgufSplitting(""), nullptr);

@@ -91,10 +91,25 @@ TEST(RegexTest, EmptyMatchesEnd) {
   EXPECT_THAT(Found("x*", "axb"), ElementsAre("", "x", ""));
 }
 
+// Of quantified sets, too, one within the other, and beside others.
+TEST(RegexTest, SetsThatAreJoinedByAnd) {
+  EXPECT_THAT(Found("[a-z&&[^aeiou]]+", "streaming"),
+              ElementsAre("str", "m", "ng"));
+  EXPECT_THAT(Found("[\\p{Lo}&&[^\\p{Han}]]+x?", "漢かなx字"),
+              ElementsAre("かなx"));
+  EXPECT_THAT(Found("[a-z&&[a-m]&&[^c]]{2}", "abcdez"),
+              ElementsAre("ab", "de"));
+  EXPECT_THAT(Found("[a-z&&[a-m&&[^c]]]{1,2}+", "abcde"),
+              ElementsAre("ab", "de"));
+  EXPECT_THAT(Found("(?i:[a-z&&[^b]])", "aBcB"), ElementsAre("a", "c"));
+  EXPECT_THAT(Found("[ab&&[\\]b]]", "ab]"), ElementsAre("b"));
+}
+
 TEST(RegexTest, RefusesWhatItCannotTranslate) {
   for (const char* const pattern :
-       {"[a&&b]", "[a[^b]]", "(?<n>a)", "(?x) a", "\\R", "\\X", "[\\W]",
-        "(*FAIL)", "\\xFF", "[[:punct:]]", "(?#c)", "\\pL"}) {
+       {"[a&&b]", "[a[^b]]", "[^a&&[b]]", "[a[b&&[c]]]", "[a&&[b]c]", "[&&[a]]",
+        "(?<n>a)", "(?x) a", "\\R", "\\X", "[\\W]", "(*FAIL)", "\\xFF",
+        "[[:punct:]]", "(?#c)", "\\pL"}) {
     EXPECT_EQ(TranslateOniguruma(pattern).status().code(),
               absl::StatusCode::kUnimplemented)
         << pattern;
