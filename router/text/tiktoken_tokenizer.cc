@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kMaxTiktokenBytes = size_t{64} << 20;
 
 // What tokenization_kimi.py and tokenization_moonshot.py call their class, the
 // splitting of texts there, by the name that GGUF files have for it, and the
@@ -38,7 +38,7 @@ constexpr size_t kReservedTokens = 256;
 // The bytes of each token, by its rank.
 absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string file,
-                         ReadSmallFile(path, kMaxFileBytes));
+                         ReadSmallFile(path, kMaxTiktokenBytes));
   std::vector<std::string> tokens;
   absl::flat_hash_map<size_t, size_t> lines;  // of ranks
   absl::flat_hash_set<std::string> seen;
