@@ -1,5 +1,7 @@
 #include "router/text/regex_translation.h"
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,6 +37,32 @@ bool Contains(const absl::string_view (&names)[N], absl::string_view name) {
   return false;
 }
 
+// The general categories that are not in a set of nothing but those, such as
+// "[\\p{Lu}\\p{M}]"; nothing where there is more in it.
+std::optional<std::string> OtherCategories(absl::string_view set) {
+  if (!absl::ConsumePrefix(&set, "[") || !absl::ConsumeSuffix(&set, "]")) {
+    return std::nullopt;
+  }
+  std::vector<absl::string_view> there;
+  while (absl::ConsumePrefix(&set, "\\p{")) {
+    const size_t close = set.find('}');
+    there.push_back(set.substr(0, close));
+    if (!Contains(kCategories, there.back())) return std::nullopt;
+    set.remove_prefix(close + 1);
+  }
+  if (!set.empty() || there.empty()) return std::nullopt;
+  std::string others;
+  for (const absl::string_view category : kCategories) {
+    if (category.size() == 1) continue;
+    const bool is_there =
+        std::any_of(there.begin(), there.end(), [&](absl::string_view name) {
+          return absl::StartsWith(category, name);
+        });
+    if (!is_there) absl::StrAppend(&others, "\\p{", category, "}");
+  }
+  return others;
+}
+
 absl::Status Refuse(absl::string_view construct) {
   return absl::UnimplementedError(absl::StrCat(
       "the regular expression uses ", construct, ", which is not supported"));
@@ -62,6 +90,7 @@ class Translator final {
   struct Group {
     size_t begin;     // of the group in out_
     int options = 0;  // groups opened by (?i) and the like inside it
+    bool any_case = false;
   };
 
   bool AtEnd() const { return at_ >= in_.size(); }
@@ -148,13 +177,13 @@ absl::Status Translator::TranslateGroupStart() {
   if (Next("*")) return Refuse("(*");
   if (!Take("?")) {
     out_.push_back('(');
-    groups_.push_back(Group{begin});
+    groups_.push_back({begin, 0, groups_.back().any_case});
     return absl::OkStatus();
   }
   for (const absl::string_view kind : {":", "=", "!", ">", "<=", "<!"}) {
     if (Take(kind)) {
       absl::StrAppend(&out_, "(?", kind);
-      groups_.push_back(Group{begin});
+      groups_.push_back({begin, 0, groups_.back().any_case});
       return absl::OkStatus();
     }
   }
@@ -164,11 +193,17 @@ absl::Status Translator::TranslateGroupStart() {
 absl::Status Translator::TranslateOptions() {
   const size_t begin = out_.size();
   out_.append("(?");
+  bool on = true;
+  bool any_case = groups_.back().any_case;
   for (; !AtEnd(); ++at_) {
     switch (in_[at_]) {
       case 'i':
+        any_case = on;
+        out_.push_back('i');
+        break;
       case '-':
-        out_.push_back(in_[at_]);
+        on = false;
+        out_.push_back('-');
         break;
       case 'm':
         out_.push_back('s');
@@ -176,12 +211,13 @@ absl::Status Translator::TranslateOptions() {
       case ':':
         ++at_;
         out_.push_back(':');
-        groups_.push_back(Group{begin});
+        groups_.push_back({begin, 0, any_case});
         return absl::OkStatus();
       case ')':
         ++at_;
         out_.push_back(':');
         ++groups_.back().options;
+        groups_.back().any_case = any_case;
         atom_ = out_.size();
         return absl::OkStatus();
       default:
@@ -416,17 +452,27 @@ absl::Status Translator::TranslateIntersection(size_t begin) {
   out_.resize(begin);
   if (first == "[]") return Refuse("&& behind nothing");
   if (++intersections_ > kMostIntersections) return Refuse("&& too deep");
-  absl::StrAppend(&out_, "(?:");
+  std::vector<std::string> sets;
   while (Take("&&")) {
     if (!Next("[") || Next("[:")) return Refuse("&& before other than a set");
-    absl::StrAppend(&out_, "(?=");
     BATON_RETURN_IF_ERROR(TranslateClass());
-    out_.push_back(')');
+    sets.push_back(out_.substr(begin));
+    out_.resize(begin);
   }
   if (!Take("]")) return Refuse("a union of what && joins");
   --intersections_;
-  absl::StrAppend(&out_, first, ")");
   atom_ = begin;
+  // Where case does not count, other categories have the same letters.
+  if (!groups_.back().any_case && sets.size() == 1 &&
+      absl::StartsWith(sets[0], "[^")) {
+    if (const auto others = OtherCategories(first)) {
+      absl::StrAppend(&out_, "[^", *others, sets[0].substr(2));
+      return absl::OkStatus();
+    }
+  }
+  absl::StrAppend(&out_, "(?:");
+  for (const std::string& set : sets) absl::StrAppend(&out_, "(?=", set, ")");
+  absl::StrAppend(&out_, first, ")");
   return absl::OkStatus();
 }
 

@@ -95,6 +95,8 @@ TEST(GgufSplittingTest, KimisLeavesIdeographsToThemselves) {
   EXPECT_THAT(Words("kimi-k2", "camelCase ABCdef"),
               ElementsAre("camel", "Case", "ĠABCdef"));
   EXPECT_EQ(Words("kimi-k2", "a\u4e2d\u6587b\u304b").size(), 3u);
+  // However long they are.
+  EXPECT_EQ(Words("kimi-k2", std::string(3 << 20, 'a')).size(), 1u);
 }
 
 TEST(GgufSplittingTest, UnknownNames) {

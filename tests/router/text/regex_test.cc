@@ -11,6 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // What the pattern finds in the text.
 std::vector<std::string> Found(const std::string& pattern,
@@ -103,6 +104,26 @@ TEST(RegexTest, SetsThatAreJoinedByAnd) {
               ElementsAre("ab", "de"));
   EXPECT_THAT(Found("(?i:[a-z&&[^b]])", "aBcB"), ElementsAre("a", "c"));
   EXPECT_THAT(Found("[ab&&[\\]b]]", "ab]"), ElementsAre("b"));
+}
+
+// As one set.
+TEST(RegexTest, CategoriesWithoutASet) {
+  EXPECT_EQ(*TranslateOniguruma(
+                "[\\p{L}\\p{M}\\p{N}\\p{P}\\p{Z}\\p{C}&&[^\\p{Han}+]]"),
+            "[^\\p{Sc}\\p{Sk}\\p{Sm}\\p{So}\\p{sc:Han}+]");
+  EXPECT_THAT(Found("[\\p{Lu}\\p{Lo}&&[^\\p{Han}]]+", "AÉб漢かaא々"),
+              ElementsAre("AÉ", "か", "א"));
+  // What is more than that has to be looked at twice.
+  EXPECT_THAT(*TranslateOniguruma("[\\p{Lu}x&&[^a]]"), HasSubstr("(?="));
+  EXPECT_THAT(*TranslateOniguruma("[\\p{Lu}&&[a]]"), HasSubstr("(?="));
+  EXPECT_THAT(*TranslateOniguruma("[\\p{Alphabetic}&&[^a]]"), HasSubstr("(?="));
+  EXPECT_THAT(*TranslateOniguruma("[\\P{Lu}&&[^a]]"), HasSubstr("(?="));
+  // Or where case does not count.
+  EXPECT_THAT(*TranslateOniguruma("x(?i)(y[\\p{Lu}&&[^a]])"), HasSubstr("(?="));
+  EXPECT_THAT(*TranslateOniguruma("(?i:x(?-i:y[\\p{Lu}&&[^a]]))"),
+              Not(HasSubstr("(?=")));
+  EXPECT_THAT(*TranslateOniguruma("(?i:x)[\\p{Lu}&&[^a]]"),
+              Not(HasSubstr("(?=")));
 }
 
 TEST(RegexTest, RefusesWhatItCannotTranslate) {
