@@ -81,6 +81,25 @@ TEST(ChatPromptTest, TheEndIsAsItStands) {
             "[user]Tell me a story.;[assistant]Once \nthere");
 }
 
+// As a client wrote them, but where the code beside a model sorts them.
+TEST(ChatPromptTest, KimisToolsAreSortedByName) {
+  ServedModel model =
+      WithTemplate("{{ tools | tojson(separators=(',', ':')) }}");
+  v1::ChatPrompt chat;
+  chat.set_messages(R"([{"role":"user","content":"a"}])");
+  const std::string tools =
+      R"([{"type":"function","function":{"name":"f","é":1,"description":)"
+      R"([{"b":1,"Z":null}]}},{"b":1,"a":"c"}])";
+  chat.set_tools(tools);
+  EXPECT_EQ(*RenderChat(chat, model, absl::UnixEpoch()), tools);
+  model.tool_calls = ToolCallFormat::kKimi;
+  EXPECT_EQ(*RenderChat(chat, model, absl::UnixEpoch()),
+            R"([{"function":{"description":[{"Z":null,"b":1}],"name":"f",)"
+            R"("é":1},"type":"function"},{"a":"c","b":1}])");
+  chat.clear_tools();
+  EXPECT_EQ(*RenderChat(chat, model, absl::UnixEpoch()), "null");
+}
+
 TEST(ChatPromptTest, WhatIsShownTwiceEndsTheSecondTime) {
   const ServedModel model = WithTemplate(
       "{% for m in messages %}{{ m.content }}, {{ m.content }}; {% endfor %}");
