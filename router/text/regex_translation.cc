@@ -1,6 +1,5 @@
 #include "router/text/regex_translation.h"
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "router/text/unicode_categories.h"
 
 namespace baton::router {
 namespace {
@@ -18,51 +18,6 @@ namespace {
 // Oniguruma's word characters (Unicode TR18): the inside of a class.
 constexpr absl::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr absl::string_view kHexDigit = "0-9a-fA-F";
-// General categories and the boolean properties that patterns use. Any other
-// name is taken for a script.
-constexpr absl::string_view kCategories[] = {
-    "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo",
-    "Lt", "Lu", "M",  "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No",
-    "P",  "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S",  "Sc",
-    "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
-constexpr absl::string_view kBooleanProperties[] = {
-    "Alphabetic",  "Lowercase", "Uppercase",
-    "White_Space", "Emoji",     "Ideographic"};
-
-template <size_t N>
-bool Contains(const absl::string_view (&names)[N], absl::string_view name) {
-  for (const absl::string_view each : names) {
-    if (each == name) return true;
-  }
-  return false;
-}
-
-// The general categories that are not in a set of nothing but those, such as
-// "[\\p{Lu}\\p{M}]"; nothing where there is more in it.
-std::optional<std::string> OtherCategories(absl::string_view set) {
-  if (!absl::ConsumePrefix(&set, "[") || !absl::ConsumeSuffix(&set, "]")) {
-    return std::nullopt;
-  }
-  std::vector<absl::string_view> there;
-  while (absl::ConsumePrefix(&set, "\\p{")) {
-    const size_t close = set.find('}');
-    there.push_back(set.substr(0, close));
-    if (!Contains(kCategories, there.back())) return std::nullopt;
-    set.remove_prefix(close + 1);
-  }
-  if (!set.empty() || there.empty()) return std::nullopt;
-  std::string others;
-  for (const absl::string_view category : kCategories) {
-    if (category.size() == 1) continue;
-    const bool is_there =
-        std::any_of(there.begin(), there.end(), [&](absl::string_view name) {
-          return absl::StartsWith(category, name);
-        });
-    if (!is_there) absl::StrAppend(&others, "\\p{", category, "}");
-  }
-  return others;
-}
-
 absl::Status Refuse(absl::string_view construct) {
   return absl::UnimplementedError(absl::StrCat(
       "the regular expression uses ", construct, ", which is not supported"));
@@ -281,9 +236,7 @@ absl::StatusOr<std::string> Translator::TakeProperty(char letter) {
       return Refuse(absl::StrCat("\\p{", name, "}"));
     }
   }
-  const bool plain =
-      Contains(kCategories, name) || Contains(kBooleanProperties, name);
-  const absl::string_view prefix = plain ? "" : "sc:";
+  const absl::string_view prefix = IsUnicodeProperty(name) ? "" : "sc:";
   return negated ? absl::StrFormat("\\P{%s%s}", prefix, name)
                  : absl::StrFormat("\\p{%s%s}", prefix, name);
 }
