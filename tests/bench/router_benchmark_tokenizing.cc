@@ -51,9 +51,11 @@ nlohmann::ordered_json MeasureTokenizing() {
     std::string text;
   } texts[] = {
       {"stories", Fill(ReadFile(BATON_SOURCE_DIR "/tests/data/stories.txt"))},
-      {"docs (Markdown)", Fill(Docs())}};
+      {"docs (Markdown)", Fill(Docs())},
+      {"one word", std::string(kTextBytes, 'a')}};
   nlohmann::ordered_json rows;
-  for (const char* name : {"stories", "mistral", "llama-3.1", "qwen3"}) {
+  for (const char* name :
+       {"stories", "mistral", "llama-3.1", "qwen3", "kimi"}) {
     const auto tokenizer = router::Tokenizer::Load(
         std::string(BATON_BINARY_DIR "/tests/data/tokenizers/") + name);
     CHECK(tokenizer.ok()) << tokenizer.status();
