@@ -39,7 +39,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Stresses the hand-off between processes", "handoff_stress");
   app.add_option(
          "--seconds", seconds,
-         "How long at least; on, for up to 240 s, until enough happened")
+         "How long at least; on, for up to 100 s, until enough happened")
       ->check(CLI::PositiveNumber);
   app.add_option("--seed", seed, "What is drawn");
   app.add_option("--transport", transport, "Of the workers")

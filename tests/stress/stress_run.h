@@ -25,7 +25,7 @@ struct StressOptions {
   // the violation, however slow the machine is; but not beyond `longest`,
   // unless `duration` is.
   absl::Duration duration = absl::Seconds(10);
-  absl::Duration longest = absl::Seconds(240);
+  absl::Duration longest = absl::Seconds(100);
   uint64_t seed = 1;
   // "mixed": every sender draws "ucx", "tcp" or "auto".
   std::string transport = "mixed";
