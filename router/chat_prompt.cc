@@ -1,6 +1,5 @@
 #include "router/chat_prompt.h"
 
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -256,23 +255,6 @@ absl::StatusOr<Json> ParseArray(const char* field, const std::string& text) {
   return value;
 }
 
-// The members of all objects by their names, in the order of bytes.
-Json SortedByName(const Json& value) {
-  if (value.is_array()) {
-    Json sorted = Json::array();
-    for (const Json& element : value) sorted.push_back(SortedByName(element));
-    return sorted;
-  }
-  if (!value.is_object()) return value;
-  std::map<std::string, const Json*> members;
-  for (const auto& item : value.items()) members[item.key()] = &item.value();
-  Json sorted = Json::object();
-  for (const auto& [name, member] : members) {
-    sorted[name] = SortedByName(*member);
-  }
-  return sorted;
-}
-
 // Marks where the text of the last message ends; returns the mark, which no
 // conversation can have. Templates may trim what stands there, but not what
 // comes before.
@@ -329,9 +311,10 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
     input.messages = OneCallAMessage(std::move(input.messages));
   }
   BATON_ASSIGN_OR_RETURN(input.tools, ParseArray("tools", chat.tools()));
-  // As the code beside such models does before it renders.
+  // Members sorted by name, as the code beside such models does before it
+  // renders.
   if (model.tool_calls == ToolCallFormat::kKimi) {
-    input.tools = SortedByName(input.tools);
+    input.tools = Json(nlohmann::json(input.tools));
   }
   BATON_ASSIGN_OR_RETURN(input.documents,
                          ParseArray("documents", chat.documents()));

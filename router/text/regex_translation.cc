@@ -18,6 +18,7 @@ namespace {
 // Oniguruma's word characters (Unicode TR18): the inside of a class.
 constexpr absl::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr absl::string_view kHexDigit = "0-9a-fA-F";
+
 absl::Status Refuse(absl::string_view construct) {
   return absl::UnimplementedError(absl::StrCat(
       "the regular expression uses ", construct, ", which is not supported"));
@@ -397,7 +398,8 @@ absl::Status Translator::TranslatePosixClass() {
   return Refuse(in_.substr(at_, 12));
 }
 
-// `[a&&[b]]`, whose first set begins there in out_: `(?:(?=[b])[a])`.
+// `[a&&[b]]`, whose first set begins there in out_: `(?:(?=[b])[a])`, or one
+// set, where `a` is of general categories and `b` negated.
 absl::Status Translator::TranslateIntersection(size_t begin) {
   constexpr int kMostIntersections = 8;
   out_.push_back(']');
