@@ -5,9 +5,10 @@
 // Such a step is planned while another runs, of that one's streams alone: each
 // goes on with the token that is being sampled, or leaves when its length ends
 // it. Anything else that the next step should heed (somebody waits for it, or
-// is about to; blocks are short) leaves it to the next turn. What is found out
-// later changes nothing of it: of a sequence that is over by then its tokens
-// are dropped, and its blocks are kept until the step is done.
+// is about to; blocks are short; guesses at what comes behind that token would
+// pay) leaves it to the next turn. What is found out later changes nothing of
+// it: of a sequence that is over by then its tokens are dropped, and its blocks
+// are kept until the step is done.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -39,6 +40,8 @@ void DecodeLoop::PlanAhead(const StepPlan& running) {
   int alive = 0;
   for (const PlannedSequence& planned : running.sequences) {
     Attempt* const attempt = attempts_.Find(planned.sequence);
+    // Which of its guesses come true says what is next.
+    if (planned.num_drafts > 0) return;
     if (attempt == nullptr) continue;
     ++alive;
     Sequence& sequence = *attempt->sequence;
@@ -57,6 +60,7 @@ void DecodeLoop::PlanAhead(const StepPlan& running) {
   }
   // Others wait for their turn, or have joined since.
   if (alive != scheduler_.num_running() || plan.sequences.empty()) return;
+  if (scheduler_.WaitsToGuess({.cost = step_cost_.cost()})) return;
   if (!engine_->RunAhead(plan)) return;
   for (PlannedSequence& planned : plan.sequences) {
     planned.blocks = {};

@@ -30,6 +30,9 @@
 
 namespace baton::engine {
 
+// Of backends that take guesses, most of one sequence.
+inline constexpr int32_t kMaxDrafts = 16;
+
 // How an engine holds its weights, and what loading them took.
 struct WeightsInfo {
   // "bf16", "fp8", "int8", "int4" or "mxfp4"; or two of them, where some

@@ -46,8 +46,11 @@ struct EngineOptions {
   // device to device. The other ones need a way to it (NVLink, PCIe).
   bool kv_staging_on_device = false;
   // Backends that record steps and run them again: steps of up to so many
-  // sequences, each with a token, are made ready for at start; 0: as they come.
+  // sequences, each with a token and up to so many guesses
+  // (PlannedSequence::num_drafts), are made ready for at start; no sequences:
+  // as they come.
   int32_t decode_rows_at_start = 0;
+  int32_t drafts_at_start = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", "mxfp4" (the CPU backend

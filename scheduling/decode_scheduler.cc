@@ -76,16 +76,9 @@ void DecodeScheduler::PlanStreams(const StepOutlook& outlook, StepPlan* plan) {
   int32_t budget = options_.token_budget - reserved;
   const size_t count = running_.size();
   if (turn_ >= count) turn_ = 0;
-  const StepCost& cost = outlook.cost;
   const StepShape alone =
       outlook.other_waits ? StepShape() : StreamsAlone(budget);
-  // What the step takes so far, what it may, and what a token of it costs.
-  double seconds = cost.Seconds(alone);
-  const double most = BudgetSeconds(outlook.coming);
-  const double each =
-      alone.sequences == 0 ? 0 : seconds / static_cast<double>(alone.sequences);
-  // Tokens that are left for guesses, once each stream has had its own.
-  int32_t spare = budget - static_cast<int32_t>(alone.tokens);
+  Guessing guessing = GuessingBeside(alone, outlook, budget);
   size_t planned = 0;
   for (; planned < count && budget > 0; ++planned) {
     Sequence* const sequence = running_[(turn_ + planned) % count];
@@ -95,22 +88,63 @@ void DecodeScheduler::PlanStreams(const StepOutlook& outlook, StepPlan* plan) {
       --budget;
       continue;
     }
-    // One guess more.
-    const double more = cost.per_token + cost.per_sequence +
-                        cost.per_prompt_context_token *
-                            static_cast<double>(sequence->computed());
-    sequence->AppendDrafted(
-        plan, std::min(options_.max_drafts, spare), options_.block_size,
-        [&](int32_t drafts, double chance) {
-          return options_.always_drafts ||
-                 (chance * each > more &&
-                  (most == 0 || seconds + drafts * more <= most));
-        });
-    seconds += plan->sequences.back().num_drafts * more;
+    const double more = SecondsOfGuess(outlook.cost, *sequence);
+    sequence->AppendDrafted(plan, std::min(options_.max_drafts, guessing.spare),
+                            options_.block_size,
+                            [&](int32_t drafts, double chance) {
+                              return Pays(guessing, more, drafts, chance);
+                            });
+    guessing.taken += plan->sequences.back().num_drafts * more;
     budget -= static_cast<int32_t>(plan->sequences.back().tokens.size());
-    spare -= plan->sequences.back().num_drafts;
+    guessing.spare -= plan->sequences.back().num_drafts;
   }
   turn_ = (turn_ + planned) % count;
+}
+
+DecodeScheduler::Guessing DecodeScheduler::GuessingBeside(
+    const StepShape& alone, const StepOutlook& outlook, int32_t budget) const {
+  Guessing guessing;
+  guessing.taken = outlook.cost.Seconds(alone);
+  guessing.most = BudgetSeconds(outlook.coming);
+  if (alone.sequences > 0) {
+    guessing.each = guessing.taken / static_cast<double>(alone.sequences);
+  }
+  // Once each stream has had its own token.
+  guessing.spare = budget - static_cast<int32_t>(alone.tokens);
+  return guessing;
+}
+
+double DecodeScheduler::SecondsOfGuess(const StepCost& cost,
+                                       const Sequence& sequence) {
+  return cost.per_token + cost.per_sequence +
+         cost.per_prompt_context_token *
+             static_cast<double>(sequence.computed());
+}
+
+bool DecodeScheduler::Pays(const Guessing& guessing, double more, int32_t count,
+                           double chance) const {
+  return options_.always_drafts ||
+         (chance * guessing.each > more &&
+          (guessing.most == 0 ||
+           guessing.taken + count * more <= guessing.most));
+}
+
+bool DecodeScheduler::WaitsToGuess(const StepOutlook& outlook) {
+  const StepShape alone = StreamsAlone(options_.token_budget);
+  if (alone.sequences == 0) return false;
+  const Guessing guessing =
+      GuessingBeside(alone, outlook, options_.token_budget);
+  const int32_t most = std::min(options_.max_drafts, guessing.spare);
+  bool any = false;
+  // All are asked: what was not worth it is forgotten in time.
+  for (Sequence* const sequence : running_) {
+    const double more = SecondsOfGuess(outlook.cost, *sequence);
+    any |= sequence->MayDraft(most, options_.block_size,
+                              [&](int32_t drafts, double chance) {
+                                return Pays(guessing, more, drafts, chance);
+                              });
+  }
+  return any;
 }
 
 double DecodeScheduler::ItlTarget(const Sequence& sequence) const {

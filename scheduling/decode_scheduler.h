@@ -79,6 +79,12 @@ class DecodeScheduler final {
   // they take turns. Empty when nothing runs.
   StepPlan Plan(const StepOutlook& outlook = {});
 
+  // Whether the step behind one that runs is to wait for its tokens, as guesses
+  // at what comes after these would pay (Sequence::MayDraft).
+  // REQUIRES: that step has all running sequences, with one token each, and all
+  // can follow it.
+  bool WaitsToGuess(const StepOutlook& outlook);
+
   // A step of that shape ran that was not planned here: another of all streams.
   void RanAhead(double now, const StepShape& shape);
 
@@ -114,6 +120,21 @@ class DecodeScheduler final {
   // What all streams' next tokens cost, where guesses may be checked beside
   // them; not known: none are.
   StepShape StreamsAlone(int32_t budget) const;
+  // What a step of these streams may check, and what that costs.
+  struct Guessing {
+    double each = 0;    // of a token in the step, seconds
+    double taken = 0;   // by the step so far
+    double most = 0;    // that it may take; 0: any
+    int32_t spare = 0;  // tokens
+  };
+  Guessing GuessingBeside(const StepShape& alone, const StepOutlook& outlook,
+                          int32_t budget) const;
+  // Seconds of one guess more.
+  static double SecondsOfGuess(const StepCost& cost, const Sequence& sequence);
+  // Whether the `count`-th guess at a sequence pays, each of which takes
+  // `more`.
+  bool Pays(const Guessing& guessing, double more, int32_t count,
+            double chance) const;
   void PlanPrompts(const StepOutlook& outlook, StepPlan* plan);
   // Prompts that have become streams since the last step.
   void MarkStreams(double now);

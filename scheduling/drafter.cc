@@ -32,7 +32,12 @@ absl::Span<const TokenId> Drafter::Guess(absl::Span<const TokenId> tokens,
                                          int32_t most) {
   const auto size = static_cast<int32_t>(tokens.size());
   CHECK_GE(size, indexed_);
+  if (awaited_ && size > size_) {
+    Learn(1, tokens[size_] == guess_[0] ? 1 : 0);
+  }
+  awaited_ = false;
   guess_.clear();
+  size_ = size;
   // Ends that something follows: not the last one, which is looked up.
   const int32_t until = std::min(size, indexed_ + kIndexedPerGuess);
   for (int32_t end = std::max(indexed_, 2); end < until; ++end) {

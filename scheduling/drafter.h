@@ -35,6 +35,10 @@ class Drafter final {
   // Of `count` guesses that were checked, the first `right` came true and, if
   // there is one, the next did not. REQUIRES: 0 <= right <= count.
   void Learn(int32_t count, int32_t right);
+  // The same of the first of the last guesses, whose token was awaited, and
+  // none checked: learned when the next call of Guess says what came. REQUIRES:
+  // there was one.
+  void Await() { awaited_ = true; }
   // Nothing was checked, as it would not have paid: what was learned is
   // forgotten in time, so that a text that has changed gets another chance.
   void Skip();
@@ -50,6 +54,8 @@ class Drafter final {
   // Tokens whose ends are in the tables.
   int32_t indexed_ = 0;
   std::vector<TokenId> guess_;
+  bool awaited_ = false;  // guess_[0], behind the tokens of the call before
+  int32_t size_ = 0;      // of these
   double chance_ = kUnknownChance;
 };
 

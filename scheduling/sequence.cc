@@ -104,33 +104,52 @@ void Sequence::AppendDrafted(
     absl::FunctionRef<bool(int32_t count, double chance)> worth) {
   CHECK_EQ(uncomputed(), 1);
   AppendTo(plan, 1);
-  const int64_t room = int64_t{blocks_.size()} * block_size - num_tokens();
-  // The last token of the output is never run.
-  const int32_t left = stop_.max_output_tokens - num_output() - 1;
-  most = static_cast<int32_t>(std::min<int64_t>({most, room, left}));
-  if (most <= 0 || !DrawsFreely() || num_output() < stop_.min_output_tokens) {
-    return;
-  }
-  const double each =
-      drafter_ != nullptr ? drafter_->chance() : Drafter::kUnknownChance;
-  if (!worth(1, each)) {
-    if (drafter_ != nullptr) drafter_->Skip();
-    return;
-  }
-  if (drafter_ == nullptr) drafter_ = std::make_unique<Drafter>();
-  const absl::Span<const TokenId> guess = drafter_->Guess(tokens_, most);
+  const absl::Span<const TokenId> guess =
+      Guess(/*unknown=*/0, most, block_size, worth);
   if (guess.empty()) return;
-  int32_t count = 1;
-  for (double chance = each * each;
-       count < static_cast<int32_t>(guess.size()) && worth(count + 1, chance);
-       chance *= each) {
-    ++count;
-  }
   drafted_.assign(1, tokens_.back());
-  drafted_.insert(drafted_.end(), guess.begin(), guess.begin() + count);
+  drafted_.insert(drafted_.end(), guess.begin(), guess.end());
   PlannedSequence& planned = plan->sequences.back();
   planned.tokens = drafted_;
-  planned.num_drafts = count;
+  planned.num_drafts = static_cast<int32_t>(guess.size());
+}
+
+bool Sequence::MayDraft(
+    int32_t most, int32_t block_size,
+    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+  if (Guess(/*unknown=*/1, most, block_size, worth).empty()) return false;
+  drafter_->Await();
+  return true;
+}
+
+absl::Span<const TokenId> Sequence::Guess(
+    int32_t unknown, int32_t most, int32_t block_size,
+    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+  const int32_t said = num_output() + unknown;
+  const int64_t room =
+      int64_t{blocks_.size()} * block_size - num_tokens() - unknown;
+  // The last token of the output is never run.
+  const int32_t left = stop_.max_output_tokens - said - 1;
+  most = static_cast<int32_t>(std::min<int64_t>({most, room, left}));
+  if (most <= 0 || !DrawsFreely() || said < stop_.min_output_tokens) return {};
+  const double each =
+      drafter_ != nullptr ? drafter_->chance() : Drafter::kUnknownChance;
+  double chance = each;
+  for (int32_t i = 0; i < unknown; ++i) chance *= each;
+  if (!worth(1, chance)) {
+    if (drafter_ != nullptr) drafter_->Skip();
+    return {};
+  }
+  if (drafter_ == nullptr) drafter_ = std::make_unique<Drafter>();
+  absl::Span<const TokenId> guess = drafter_->Guess(tokens_, most + unknown);
+  if (guess.empty()) return {};
+  guess.remove_prefix(unknown);
+  int32_t count = 1;
+  while (count < static_cast<int32_t>(guess.size()) &&
+         worth(count + 1, chance *= each)) {
+    ++count;
+  }
+  return guess.first(count);
 }
 
 int32_t Sequence::JudgeDrafts(const PlannedSequence& planned,

@@ -139,6 +139,11 @@ class Sequence final {
   void AppendDrafted(
       StepPlan* plan, int32_t most, int32_t block_size,
       absl::FunctionRef<bool(int32_t count, double chance)> worth);
+  // Whether there are such guesses at what comes after the token that a running
+  // step samples, if the guess at that token comes true, too: to run it before
+  // it is known would leave them unchecked. REQUIRES: as CanFollow.
+  bool MayDraft(int32_t most, int32_t block_size,
+                absl::FunctionRef<bool(int32_t count, double chance)> worth);
   // How many guesses of such a step came true, up to one that ends the output;
   // what is guessed next heeds it. `sampled`: of this sequence.
   int32_t JudgeDrafts(const PlannedSequence& planned,
@@ -178,6 +183,11 @@ class Sequence final {
   bool wants_prompt_logprobs() const { return next_logprob_ < prompt_length_; }
   // Whether nothing but the model and the parameters decides of a draw.
   bool DrawsFreely() const;
+  // What AppendDrafted has the model check, when `unknown` tokens more than are
+  // known were said by then, which are guessed, too. Valid until the next call.
+  absl::Span<const TokenId> Guess(
+      int32_t unknown, int32_t most, int32_t block_size,
+      absl::FunctionRef<bool(int32_t count, double chance)> worth);
 
   const SequenceId id_;
   std::vector<TokenId> tokens_;

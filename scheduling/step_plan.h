@@ -72,6 +72,10 @@ struct PlannedSequence {
   }
   // Tokens that are sampled.
   int32_t num_samples() const { return sample ? 1 + num_drafts : 0; }
+  // Which of them comes after tokens[token]; negative: none does.
+  int32_t SampleAfter(int32_t token) const {
+    return token - static_cast<int32_t>(tokens.size()) + num_samples();
+  }
 };
 
 struct StepPlan {

@@ -270,11 +270,10 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       })
       ->capture_default_str();
   app->add_option("--draft-tokens", o->draft_tokens,
-                  "Decode and dual workers on a CPU, speculative decoding by "
-                  "prompt lookup: most guesses at a stream's next tokens, from "
-                  "what its prompt and output said "
-                  "before, that a step checks where that is predicted to pay; "
-                  "answers stay the same. 0: none")
+                  "Decode and dual workers, speculative decoding by prompt "
+                  "lookup: most guesses at a stream's next tokens, from what "
+                  "its prompt and output said before, that a step checks where "
+                  "that is predicted to pay; answers stay the same. 0: none")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
   app->add_option("--draft-when", o->draft_always,

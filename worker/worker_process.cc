@@ -178,10 +178,6 @@ absl::Status CheckOptions(const WorkerOptions& options,
     return absl::InvalidArgumentError(
         "--kv-offload-dir needs --kv-offload, its size");
   }
-  if (options.draft_tokens > 0 && options.engine.backend != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--draft-tokens needs --device cpu, not ", options.engine.backend));
-  }
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
@@ -234,6 +230,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   engine_options.adapters_may_come = !options.adapter_dir.empty();
   if (program.dual() || program.roles.front() == v1::WORKER_ROLE_DECODE) {
     engine_options.decode_rows_at_start = options.max_sequences;
+    engine_options.drafts_at_start = options.draft_tokens;
   }
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          program.make_engine(engine_options));

@@ -45,7 +45,6 @@ class CpuEngine final : public Engine {
                                  LayerHook on_layer_done) override;
 
  private:
-  static constexpr int32_t kMaxDrafts = 16;
 
   CpuEngine(const Kernels& kernels, const ModelConfig& config,
             std::unique_ptr<ThreadTeam> team, CpuWeights weights,

@@ -149,8 +149,7 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
     const int32_t count = static_cast<int32_t>(s.tokens.size());
     for (int32_t i = 0; i < count; ++i) {
       rows_.push_back({s.tokens[i], s.first_position + i, s.adapter, s.blocks});
-      if (i < static_cast<int32_t>(s.targets.size()) ||
-          i >= count - s.num_samples()) {
+      if (i < static_cast<int32_t>(s.targets.size()) || s.SampleAfter(i) >= 0) {
         logit_rows_.push_back({first_row + i, sequence, i});
       }
     }
@@ -480,9 +479,7 @@ void ForwardPass::UseLogitRow(const scheduling::StepPlan& plan,
         s.target_top_logprobs > 0 ? &result->target_top[index][row.token]
                                   : nullptr);
   }
-  // Which of the samples it is.
-  const int32_t index =
-      row.token - static_cast<int32_t>(s.tokens.size()) + s.num_samples();
+  const int32_t index = s.SampleAfter(row.token);
   if (index < 0) return;
   std::vector<float> copy;
   if (s.want_logits) copy.assign(logits.begin(), logits.end());

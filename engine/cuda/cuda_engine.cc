@@ -362,19 +362,21 @@ absl::Status CudaEngine::RecordGraphs(const EngineOptions& options,
   };
   GraphRoom room(most, least, free_bytes());
   const std::vector<GraphBucket> buckets =
-      ranks_[0].forward_pass->DecodeBuckets(options.decode_rows_at_start);
+      ranks_[0].forward_pass->DecodeBuckets(options.decode_rows_at_start,
+                                            options.drafts_at_start);
   size_t count = 0;
-  int32_t last_rows = 0;
+  const GraphBucket* last = nullptr;
   for (const GraphBucket& bucket : buckets) {
     if (!room.has_room()) break;
     bool recorded = false;  // on all of them, or on none
     threads_.Run([&](int32_t rank) {
       const bool there = ranks_[rank].forward_pass->RecordGraph(
-          bucket, bucket.rows != last_rows);
+          bucket, last == nullptr || bucket.rows != last->rows ||
+                      bucket.several_rows != last->several_rows);
       if (rank == 0) recorded = there;
     });
     if (!recorded) break;
-    last_rows = bucket.rows;
+    last = &bucket;
     ++count;
     room.Recorded(free_bytes());
   }

@@ -57,6 +57,7 @@ class CudaEngine final : public Engine {
                                  LayerHook on_layer_done) override {
     return ExecuteBeside(plan, on_layer_done, [] {});
   }
+  int32_t max_drafts() const override { return kMaxDrafts; }
   bool runs_on_device() const override { return true; }
   scheduling::StepResult ExecuteBeside(
       const scheduling::StepPlan& plan, LayerHook on_layer_done,

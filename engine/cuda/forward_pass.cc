@@ -12,10 +12,6 @@
 namespace baton::engine::cuda {
 namespace {
 
-bool IsSampled(const scheduling::PlannedSequence& s, const LogitRow& row) {
-  return s.sample && row.token + 1 == static_cast<int32_t>(s.tokens.size());
-}
-
 bool IsTarget(const scheduling::PlannedSequence& s, const LogitRow& row) {
   return row.token < static_cast<int32_t>(s.targets.size());
 }
@@ -191,7 +187,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     sampled_index_.push_back(static_cast<int32_t>(result_.sampled.size()));
     target_index_.push_back(
         static_cast<int32_t>(result_.target_logprobs.size()));
-    if (s.sample) result_.sampled.emplace_back();
+    result_.sampled.resize(result_.sampled.size() + s.num_samples());
     if (s.targets.empty()) continue;
     result_.target_logprobs.emplace_back(s.targets.size());
     result_.target_top.emplace_back(s.target_top_logprobs > 0 ? s.targets.size()
@@ -234,8 +230,8 @@ ForwardPass::Draws ForwardPass::PlanDraws(const scheduling::StepPlan& plan,
     const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
     SampleRow how;
     how.statistics_only = 1;
-    if (IsSampled(s, row)) {
-      how = PlanSample(s, config_.vocab_size, &draws.lists);
+    if (const int32_t index = s.SampleAfter(row.token); index >= 0) {
+      how = PlanSample(s, index, config_.vocab_size, &draws.lists);
     }
     const bool targeted = IsTarget(s, row);
     if (targeted) how.top = std::max(how.top, s.target_top_logprobs);
@@ -388,9 +384,10 @@ void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
     const LogitRow& row = layout.logit_rows[first + i];
     const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
     if (IsTarget(s, row)) TakeTarget(s, row, i, outcomes[i], slot);
-    if (!IsSampled(s, row)) continue;
+    const int32_t index = s.SampleAfter(row.token);
+    if (index < 0) continue;
     scheduling::SampledToken& token =
-        result_.sampled[sampled_index_[row.sequence]];
+        result_.sampled[sampled_index_[row.sequence] + index];
     if (!HostDraws(draws.how[first + i], outcomes[i])) {
       token =
           TokenOf(s.sequence, outcomes[i], HostTops(slot, i), s.top_logprobs);
@@ -401,7 +398,7 @@ void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
       token.again = true;
       continue;
     }
-    token = DrawOnHost(s, FetchLogits(i));
+    token = DrawOnHost(s, index, FetchLogits(i));
   }
 }
 

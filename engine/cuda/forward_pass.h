@@ -11,9 +11,10 @@
 // Nothing waits for the device inside a pass but for what comes out of it: the
 // arrays of the step go up in one copy, kernels follow each other on one
 // stream, and the sampled tokens come back in one copy. A pass that is one new
-// token per sequence is recorded once per size (graph_buckets.h) and launched
-// as one. Another such pass may be given behind it before its tokens are known
-// (RunAhead): they come from where the first one left them on the device.
+// token per sequence, or one and guesses at the next, is recorded once per size
+// (graph_buckets.h) and launched as one. Behind one without guesses another may
+// be given before its tokens are known (RunAhead): they come from where the
+// first one left them on the device.
 //
 // Called by the rank's thread.
 #pragma once
@@ -78,9 +79,10 @@ class ForwardPass final {
                              const KvLayout& layout,
                              const ForwardPassOptions& options);
 
-  // What decode steps of up to `rows` sequences come to, by rising rows; none
-  // without graphs. The same for all ranks.
-  std::vector<GraphBucket> DecodeBuckets(int32_t rows) const;
+  // What decode steps of up to so many sequences come to, with up to `drafts`
+  // guesses each, by rising rows; none without graphs. The same for all ranks.
+  std::vector<GraphBucket> DecodeBuckets(int32_t sequences,
+                                         int32_t drafts) const;
   // Records the graph of that size, so that no step is the first of it; with
   // `run`, once its kernels have run: what they take when they run first is no
   // graph's. What makes graphs void later (a step with more arrays or positions
@@ -169,6 +171,9 @@ class ForwardPass final {
   void UseTime();
 
   LayoutOptions LayoutOf() const;
+  // Whether attention makes the heads of a pass of so many single tokens, each
+  // of another sequence.
+  bool HeadsInAttention(int32_t rows) const;
   // The graph that a pass may have.
   std::optional<GraphBucket> BucketOf(const scheduling::StepPlan& plan,
                                       const Pass& pass,

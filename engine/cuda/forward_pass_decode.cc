@@ -1,4 +1,5 @@
-// Passes of one new token per sequence: as graphs, and one behind another.
+// Passes of one new token per sequence, or one and guesses at the next: as
+// graphs; and without guesses one behind another.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -37,7 +38,11 @@ std::optional<GraphBucket> ForwardPass::BucketOf(
       static_cast<int32_t>(layout.tokens.size()), layout.full.max_spans,
       layout.sliding.max_spans, std::min(options_.max_rows, sizes_.logit_rows),
       sizes_.span_pieces);
-  if (bucket) bucket->adapted = !layout.adapted.list.empty();
+  if (bucket) {
+    bucket->adapted = !layout.adapted.list.empty();
+    bucket->several_rows =
+        HasSeveralRows(pass) && HeadsInAttention(bucket->rows);
+  }
   return bucket;
 }
 
@@ -62,7 +67,9 @@ ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
   arrays.last = config_.LayerSlides(config_.num_layers - 1) ? arrays.sliding
                                                             : arrays.full;
   arrays.num_logit_rows = bucket.rows;
-  arrays.heads_in_attention = !latent_ && bucket.rows <= kMostHeadsInAttention;
+  // Others would read a row's keys before its block has written them.
+  arrays.heads_in_attention =
+      HeadsInAttention(bucket.rows) && !bucket.several_rows;
   if (bucket.adapted) {
     arrays.adapted = UploadLoraRows(layout.adapted, rows, rows);
     arrays.adapted_last = arrays.adapted;
@@ -77,13 +84,32 @@ void ForwardPass::RunBucket(const PassArrays& arrays,
   RunLogits(arrays, 0, bucket.rows);
 }
 
-std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t rows) const {
+bool ForwardPass::HeadsInAttention(int32_t rows) const {
+  return !latent_ && rows <= kMostHeadsInAttention;
+}
+
+std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t sequences,
+                                                    int32_t drafts) const {
   if (!options_.use_graphs) return {};
   const int64_t context = std::min<int64_t>(
       rope_positions_, int64_t{layout_.num_blocks} * layout_.block_size);
-  return BucketsUpTo(rows, static_cast<int32_t>(context), LayoutOf().window,
-                     std::min(options_.max_rows, sizes_.logit_rows),
-                     sizes_.span_pieces);
+  const auto rows = static_cast<int32_t>(
+      std::min<int64_t>(int64_t{sequences} * (1 + drafts), kMaxGraphRows));
+  std::vector<GraphBucket> buckets = BucketsUpTo(
+      rows, static_cast<int32_t>(context), LayoutOf().window,
+      std::min(options_.max_rows, sizes_.logit_rows), sizes_.span_pieces);
+  if (drafts == 0) return buckets;
+  const std::vector<GraphBucket> of_one = buckets;
+  for (GraphBucket bucket : of_one) {
+    if (bucket.rows == 1 || !HeadsInAttention(bucket.rows)) continue;
+    bucket.several_rows = true;
+    buckets.push_back(bucket);
+  }
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const GraphBucket& a, const GraphBucket& b) {
+                     return a.rows < b.rows;
+                   });
+  return buckets;
 }
 
 Graph ForwardPass::RecordBucket(const PassArrays& arrays,
@@ -154,8 +180,10 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
   }
   const auto count = static_cast<int32_t>(layout.logit_rows.size());
   const int slot = FetchOutcomes(count, draws.any_top);
-  // Nothing comes between a step's own passes.
-  if (count == static_cast<int32_t>(plan.sequences.size())) {
+  // Nothing comes between a step's own passes, nor behind guesses: which of
+  // them come true is for the host to find out.
+  if (count == static_cast<int32_t>(plan.sequences.size()) &&
+      count == plan.NumTokens()) {
     running_ = GivenOf(plan, layout, draws, slot);
   }
   UseTime();

@@ -16,12 +16,15 @@ struct GraphBucket {
   int32_t full_spans = 0;     // of layers that see everything
   int32_t sliding_spans = 0;  // of layers that slide; 0 when none does
   bool adapted = false;       // rows may have adapters
+  // Sequences may have several, each of which sees those before it, where other
+  // kernels run for that.
+  bool several_rows = false;
 
   friend bool operator==(const GraphBucket&, const GraphBucket&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const GraphBucket& b) {
     return H::combine(std::move(h), b.rows, b.full_spans, b.sliding_spans,
-                      b.adapted);
+                      b.adapted, b.several_rows);
   }
 };
 

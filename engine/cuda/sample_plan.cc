@@ -42,8 +42,8 @@ std::vector<LogitEdit> Penalties(const PlannedSequence& sequence) {
 
 }  // namespace
 
-SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
-                     DrawLists* lists) {
+SampleRow PlanSample(const PlannedSequence& sequence, int32_t index,
+                     int32_t vocab_size, DrawLists* lists) {
   std::vector<LogitEdit>& edits = lists->edits;
   const SamplingParams& params = *sequence.sampling;
   SampleRow row;
@@ -86,7 +86,7 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
   row.biases = static_cast<int32_t>(params.logit_bias.size());
   row.penalties = static_cast<int32_t>(penalties.size());
   row.forbidden = static_cast<int32_t>(forbidden.size());
-  row.uniform = UniformDraw(params.seed, sequence.sample_index());
+  row.uniform = UniformDraw(params.seed, sequence.sample_index() + index);
   return row;
 }
 
@@ -123,15 +123,16 @@ SampledToken TokenOf(SequenceId sequence, const SampleOutcome& outcome,
   return token;
 }
 
-SampledToken DrawOnHost(const PlannedSequence& sequence,
+SampledToken DrawOnHost(const PlannedSequence& sequence, int32_t index,
                         absl::Span<float> logits) {
   std::vector<float> copy;
   if (sequence.want_logits) copy.assign(logits.begin(), logits.end());
-  SampledToken token = Sample(logits, *sequence.sampling, sequence.history,
-                              sequence.prompt_length, sequence.sample_index(),
-                              {.forbidden = sequence.forbidden,
-                               .allowed = sequence.allowed,
-                               .top_logprobs = sequence.top_logprobs});
+  SampledToken token =
+      Sample(logits, *sequence.sampling, sequence.history,
+             sequence.prompt_length, sequence.sample_index() + index,
+             {.forbidden = sequence.forbidden,
+              .allowed = sequence.allowed,
+              .top_logprobs = sequence.top_logprobs});
   token.sequence = sequence.sequence;
   token.logits = std::move(copy);
   return token;

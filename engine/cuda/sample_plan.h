@@ -26,12 +26,13 @@ struct DrawLists {
   std::vector<const scheduling::TokenMask*> masks;
 };
 
-// What the device is asked for a sampled row. Appends the row's edits and its
-// mask, whose place among the lists', from 1 on, is SampleRow::mask until they
-// lie somewhere. When there is no room for them, or the plan asks for what only
-// the host gives (the logits), it leaves the draw to the host.
-// REQUIRES: sequence.sample, a well-formed plan.
-SampleRow PlanSample(const scheduling::PlannedSequence& sequence,
+// What the device is asked for the row of a sequence's `index`-th sample (of
+// PlannedSequence::num_samples). Appends the row's edits and its mask, whose
+// place among the lists', from 1 on, is SampleRow::mask until they lie
+// somewhere. When there is no room for them, or the plan asks for what only the
+// host gives (the logits), it leaves the draw to the host. REQUIRES:
+// sequence.sample, a well-formed plan.
+SampleRow PlanSample(const scheduling::PlannedSequence& sequence, int32_t index,
                      int32_t vocab_size, DrawLists* lists);
 
 // Whether the host needs the row's logits: it was asked to from the start, or
@@ -48,9 +49,10 @@ scheduling::SampledToken TokenOf(SequenceId sequence,
 std::vector<scheduling::TokenLogprob> TopOf(const SampleOutcome& outcome,
                                             const TopLogit* tops, int32_t most);
 
-// The token drawn here from the row's logits; they are overwritten.
+// The `index`-th sample, drawn here from the row's logits; they are
+// overwritten.
 scheduling::SampledToken DrawOnHost(const scheduling::PlannedSequence& sequence,
-                                    absl::Span<float> logits);
+                                    int32_t index, absl::Span<float> logits);
 
 // The logarithm of the probability of a token whose logit is `logit`; NaN where
 // the logits were not finite.

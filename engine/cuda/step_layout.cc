@@ -96,7 +96,9 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
   // a block by itself.
   int32_t prompt_rows = 0;
   for (const SequencePart& part : pass) {
-    if (part.count > 1) prompt_rows += part.count;
+    if (part.count > 1 && plan.sequences[part.sequence].num_drafts == 0) {
+      prompt_rows += part.count;
+    }
   }
   const int32_t tile_queries =
       options.group_attention && prompt_rows >= kGroupAttentionRows
@@ -118,7 +120,7 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
       layout.tokens.push_back(s.tokens[part.first + i]);
       layout.places.push_back({first_position + i, table});
       adapters.push_back(s.adapter);
-      const bool sampled = s.sample && part.last && i + 1 == part.count;
+      const bool sampled = s.SampleAfter(part.first + i) >= 0;
       const bool targeted =
           part.first + i < static_cast<int32_t>(s.targets.size());
       if (targeted || sampled) {
@@ -126,9 +128,11 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
             {first_row + i, part.sequence, part.first + i});
       }
     }
-    for (int32_t i = 0; i < part.count; i += tile_rows) {
+    // Guesses are single tokens, as those of decode steps are.
+    const int32_t most = s.num_drafts > 0 ? 1 : tile_rows;
+    for (int32_t i = 0; i < part.count; i += most) {
       tiles.push_back({first_row + i, first_row + i,
-                       std::min(tile_rows, part.count - i), first_position + i,
+                       std::min(most, part.count - i), first_position + i,
                        table});
     }
     layout.end_position = std::max(layout.end_position, end);
@@ -162,8 +166,13 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
 bool IsDecodePass(const scheduling::StepPlan& plan, const Pass& pass) {
   return std::all_of(pass.begin(), pass.end(), [&](const SequencePart& part) {
     const PlannedSequence& s = plan.sequences[part.sequence];
-    return s.tokens.size() == 1 && s.sample && s.targets.empty();
+    return s.targets.empty() && s.SampleAfter(part.first) >= 0;
   });
+}
+
+bool HasSeveralRows(const Pass& pass) {
+  return std::any_of(pass.begin(), pass.end(),
+                     [](const SequencePart& part) { return part.count > 1; });
 }
 
 }  // namespace baton::engine::cuda

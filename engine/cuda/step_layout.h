@@ -75,7 +75,7 @@ struct StepLayout {
 
 struct LayoutOptions {
   int32_t block_size = 16;
-  int32_t group = 1;   // query heads per KV head
+  int32_t group = 1;  // query heads per KV head
   // Tiles are those of latent_attention.h.
   bool latent = false;
   int32_t window = 0;  // of sliding layers; 0: none slides
@@ -94,8 +94,10 @@ inline constexpr int32_t kGroupAttentionRows = 65;
 StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
                   const LayoutOptions& options);
 
-// Whether a pass is one new token for each of its sequences, all of them
-// sampled and none scored: what there are graphs for.
+// Whether a token is sampled after each row of a pass, and none is scored: what
+// there are graphs for. A sequence has one, and its guesses.
 bool IsDecodePass(const scheduling::StepPlan& plan, const Pass& pass);
+// Whether any sequence has more than one row of it.
+bool HasSeveralRows(const Pass& pass);
 
 }  // namespace baton::engine::cuda

@@ -51,6 +51,34 @@ TEST(DrafterTest, WhatRepeatsItselfGoesOn) {
               ElementsAre(4, 4, 4));
 }
 
+// What was awaited counts as what was checked, once it is known.
+TEST(DrafterTest, LearnsFromWhatItAwaited) {
+  for (const bool right : {true, false}) {
+    std::vector<TokenId> tokens = {1, 2, 3, 4, 1, 2};
+    Drafter drafter;
+    EXPECT_THAT(drafter.Guess(tokens, 1), ElementsAre(3));
+    drafter.Await();
+    EXPECT_EQ(drafter.chance(), Drafter::kUnknownChance);
+    tokens.push_back(right ? 3 : 5);
+    drafter.Guess(tokens, 1);
+    Drafter other;
+    other.Learn(1, right ? 1 : 0);
+    EXPECT_EQ(drafter.chance(), other.chance());
+    // Once.
+    tokens.push_back(8);
+    drafter.Guess(tokens, 1);
+    EXPECT_EQ(drafter.chance(), other.chance());
+  }
+  // Nothing came.
+  const std::vector<TokenId> tokens = {1, 2, 3, 4, 1, 2};
+  Drafter drafter;
+  drafter.Guess(tokens, 1);
+  drafter.Await();
+  EXPECT_THAT(drafter.Guess(tokens, 0), IsEmpty());
+  drafter.Guess(std::vector<TokenId>{1, 2, 3, 4, 1, 2, 9}, 1);
+  EXPECT_EQ(drafter.chance(), Drafter::kUnknownChance);
+}
+
 // Token by token, it says what it says of all at once.
 TEST(DrafterTest, GrowsWithTheText) {
   std::mt19937 random(3);

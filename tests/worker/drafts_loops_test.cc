@@ -127,6 +127,61 @@ TEST(DraftsLoopsTest, PromptsComeFirst) {
   EXPECT_GT(worker.Turn().at(0).second, 1);
 }
 
+// On a device a step does not wait for the tokens of the one before, unless
+// there are guesses at what comes behind these.
+TEST(DraftsLoopsTest, OnADeviceStepsRunAheadWhereNothingIsGuessed) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8),
+                     /*on_device=*/true);
+  // What was not there before, ten tokens again and again, and other news.
+  const auto token_at = [](int32_t index) -> TokenId {
+    if (index < 30) return 2 + index;
+    return index < 150 ? 60 + index % 10 : index * 7 % 59;
+  };
+  worker.engine().sampled = token_at;
+  worker.SendLocal(DraftSpec(200));
+  const WorkerMetrics& metrics = worker.metrics();
+  int32_t ahead_of_guesses = 0;
+  double steps_before = 0;
+  while (!worker.said().finished) {
+    const double drafts = metrics.drafts->Value();
+    worker.Turn();
+    const bool guessed = metrics.drafts->Value() > drafts;
+    ahead_of_guesses += guessed && worker.engine().has_ahead();
+    // Those 30, but for the prompt's and the first.
+    if (metrics.generation_tokens->Value() <= 30) {
+      EXPECT_FALSE(guessed);
+      steps_before = metrics.steps_ahead->Value();
+    }
+  }
+  EXPECT_EQ(ahead_of_guesses, 0);
+  EXPECT_EQ(steps_before, 28);
+  ASSERT_THAT(worker.said().values, SizeIs(200));
+  for (int32_t i = 0; i < 200; ++i) {
+    ASSERT_EQ(worker.said().values[i], token_at(i)) << i;
+  }
+  // The second and the third ten tokens may show that they come again.
+  EXPECT_GT(metrics.accepted_draft_tokens->Value(), 70);
+  EXPECT_LT(metrics.steps->Value(), 130);
+  EXPECT_GT(metrics.steps_ahead->Value(), steps_before + 40);
+}
+
+// Nor where they would not pay, or nobody asked for them.
+TEST(DraftsLoopsTest, OnADeviceStepsWaitForNoGuessesInVain) {
+  for (const int32_t drafts : {0, 8}) {
+    TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(drafts),
+                       /*on_device=*/true);
+    // Pairs that come again, behind which something else comes each time.
+    worker.engine().sampled = [](int32_t index) -> TokenId {
+      return index % 3 == 2 ? 10 + index / 3 % 90 : index % 3;
+    };
+    worker.SendLocal(DraftSpec(250));
+    RunToTheEnd(worker);
+    // One in three would be too many.
+    EXPECT_GT(worker.metrics().steps_ahead->Value(), drafts == 0 ? 247 : 230);
+    EXPECT_EQ(worker.metrics().drafts->Value(), 0);
+  }
+}
+
 TEST(DraftsLoopsTest, WhoIsCancelledIsGone) {
   TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8));
   worker.SendLocal(DraftSpec(1000));

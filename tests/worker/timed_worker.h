@@ -63,7 +63,7 @@ class TimedEngine final : public engine::Engine {
     return Run(plan);
   }
 
-  int32_t max_drafts() const override { return on_device_ ? 0 : 16; }
+  int32_t max_drafts() const override { return engine::kMaxDrafts; }
   bool runs_on_device() const override { return on_device_; }
 
   scheduling::StepResult ExecuteBeside(

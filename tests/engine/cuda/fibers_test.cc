@@ -1,6 +1,8 @@
 // The device that the CPU plays finds what it is there to find.
 #include "tests/support/emulated_device/fibers.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -62,6 +64,31 @@ TEST_F(FibersTest, RacesShowInTheOrder) {
     return last;
   };
   EXPECT_NE(run(ThreadOrder::kRising), run(ThreadOrder::kFalling));
+}
+
+// Blocks run in any order, of all dimensions.
+TEST_F(FibersTest, BlocksThatFollowEachOtherShowInTheOrder) {
+  LaunchShape shape = OneBlock(32);
+  shape.x = 4;
+  shape.y = 3;
+  shape.z = 2;
+  shape.cluster = 2;
+  const auto run = [&](ThreadOrder order) {
+    SetThreadOrder(order);
+    std::vector<std::array<int, 3>> blocks;
+    RunKernel("blocks", shape, [&] {
+      const ThreadPlace& here = Here();
+      if (here.thread == 0) {
+        blocks.push_back({here.block_z, here.block_y, here.block_x});
+      }
+    });
+    EXPECT_EQ(blocks.size(), 24u);
+    return blocks;
+  };
+  std::vector<std::array<int, 3>> blocks = run(ThreadOrder::kRising);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+  std::reverse(blocks.begin(), blocks.end());
+  EXPECT_EQ(run(ThreadOrder::kFalling), blocks);
 }
 
 TEST_F(FibersTest, LanesExchange) {

@@ -31,7 +31,7 @@ class SamplePlanTest : public testing::Test {
 
 TEST_F(SamplePlanTest, TheDrawIsThatOfSeedAndIndex) {
   params_.seed = 99;
-  const SampleRow row = PlanSample(sequence_, 100, &lists_);
+  const SampleRow row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_EQ(row.uniform, UniformDraw(99, 3));
   EXPECT_EQ(row.statistics_only, 0);
   EXPECT_TRUE(lists_.edits.empty());
@@ -39,7 +39,7 @@ TEST_F(SamplePlanTest, TheDrawIsThatOfSeedAndIndex) {
 
 TEST_F(SamplePlanTest, PenaltiesCountTheOutput) {
   params_.presence_penalty = 1.0f;
-  SampleRow row = PlanSample(sequence_, 100, &lists_);
+  SampleRow row = PlanSample(sequence_, 0, 100, &lists_);
   // The output alone: 5, 6, 5.
   ASSERT_EQ(row.penalties, 2);
   EXPECT_EQ(lists_.edits[0].token, 5);
@@ -48,7 +48,7 @@ TEST_F(SamplePlanTest, PenaltiesCountTheOutput) {
   EXPECT_EQ(lists_.edits[1].value, 1.0f);
   // Repetition looks at the prompt, too; edits of several rows follow.
   params_.repetition_penalty = 1.5f;
-  row = PlanSample(sequence_, 100, &lists_);
+  row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_EQ(row.first_edit, 2);
   ASSERT_EQ(row.penalties, 3);
   EXPECT_EQ(lists_.edits[2].token, 4);
@@ -60,7 +60,7 @@ TEST_F(SamplePlanTest, BiasesThenPenaltiesThenMasksEachTokenOnce) {
   params_.logit_bias = {{1, 2.0f}, {8, -3.0f}};
   const std::vector<TokenId> forbidden = {9, 9};
   sequence_.forbidden = forbidden;
-  const SampleRow row = PlanSample(sequence_, 100, &lists_);
+  const SampleRow row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_EQ(row.biases, 2);
   EXPECT_EQ(row.penalties, 2);
   EXPECT_EQ(row.forbidden, 1);
@@ -71,21 +71,21 @@ TEST_F(SamplePlanTest, BiasesThenPenaltiesThenMasksEachTokenOnce) {
 }
 
 TEST_F(SamplePlanTest, MasksLieOneBehindAnother) {
-  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, kNoMask);
+  EXPECT_EQ(PlanSample(sequence_, 0, 100, &lists_).mask, kNoMask);
   const scheduling::TokenMask some(100, {4, 99});
   const scheduling::TokenMask one(100, {0});
   sequence_.allowed = &some;
-  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 1);
+  EXPECT_EQ(PlanSample(sequence_, 0, 100, &lists_).mask, 1);
   sequence_.allowed = &one;
-  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 2);
+  EXPECT_EQ(PlanSample(sequence_, 0, 100, &lists_).mask, 2);
   EXPECT_EQ(lists_.masks, std::vector({&some, &one}));
   // No room, or nothing for the device to draw: none is appended.
   sequence_.want_logits = true;
-  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, kNoMask);
+  EXPECT_EQ(PlanSample(sequence_, 0, 100, &lists_).mask, kNoMask);
   EXPECT_EQ(lists_.masks.size(), 2u);
   sequence_.want_logits = false;
   lists_.masks.assign(kMaxMasks, &one);
-  const SampleRow row = PlanSample(sequence_, 100, &lists_);
+  const SampleRow row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_NE(row.statistics_only, 0);
   EXPECT_EQ(row.mask, kNoMask);
   EXPECT_EQ(lists_.masks.size(), static_cast<size_t>(kMaxMasks));
@@ -93,18 +93,18 @@ TEST_F(SamplePlanTest, MasksLieOneBehindAnother) {
 
 TEST_F(SamplePlanTest, LeavesTheDrawToTheHost) {
   sequence_.top_logprobs = 2;
-  SampleRow row = PlanSample(sequence_, 100, &lists_);
+  SampleRow row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_EQ(row.statistics_only, 0);
   EXPECT_EQ(row.top, 2);
   sequence_.want_logits = true;
-  row = PlanSample(sequence_, 100, &lists_);
+  row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_NE(row.statistics_only, 0);
   EXPECT_EQ(row.top, 0);
   sequence_.want_logits = false;
   // No room for the edits: none is appended.
   lists_.edits.assign(kMaxEdits - 1, {});
   params_.presence_penalty = 1.0f;
-  row = PlanSample(sequence_, 100, &lists_);
+  row = PlanSample(sequence_, 0, 100, &lists_);
   EXPECT_NE(row.statistics_only, 0);
   EXPECT_EQ(row.penalties, 0);
   EXPECT_EQ(row.top, 0);

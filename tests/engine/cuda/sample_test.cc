@@ -61,7 +61,7 @@ class SampleTest : public DeviceTest {
     for (size_t r = 0; r < rows.size(); ++r) {
       std::copy(rows[r].logits.begin(), rows[r].logits.end(),
                 logits.begin() + r * stride);
-      how.push_back(PlanSample(SequenceOf(rows[r]), size, &lists));
+      how.push_back(PlanSample(SequenceOf(rows[r]), 0, size, &lists));
     }
     lists.edits.push_back({});  // never empty
     std::vector<uint32_t> masks = {0};
@@ -95,7 +95,7 @@ class SampleTest : public DeviceTest {
     for (size_t r = 0; r < rows.size(); ++r) {
       std::vector<float> copy = rows[r].logits;
       const SampledToken expected =
-          DrawOnHost(SequenceOf(rows[r]), absl::MakeSpan(copy));
+          DrawOnHost(SequenceOf(rows[r]), 0, absl::MakeSpan(copy));
       if (HostDraws(how[r], outcomes[r])) {
         ++undecided;
         continue;
@@ -238,7 +238,7 @@ TEST_F(SampleTest, OnlyWhatIsAllowedComesOut) {
       for (const Row& row : rows) {
         std::vector<float> copy = row.logits;
         const TokenId token =
-            DrawOnHost(SequenceOf(row), absl::MakeSpan(copy)).token;
+            DrawOnHost(SequenceOf(row), 0, absl::MakeSpan(copy)).token;
         EXPECT_TRUE(!row.allowed || row.allowed->Has(token)) << name;
       }
     }
@@ -356,7 +356,8 @@ TEST_F(SampleTest, DrawsFollowTheDistribution) {
     rows[r].logits[10] = std::log(3.0f);
     rows[r].logits[50] = 0.0f;
     std::vector<float> copy = rows[r].logits;
-    first += DrawOnHost(SequenceOf(rows[r]), absl::MakeSpan(copy)).token == 10;
+    first +=
+        DrawOnHost(SequenceOf(rows[r]), 0, absl::MakeSpan(copy)).token == 10;
   }
   EXPECT_EQ(ExpectSame(rows, "3 : 1"), 0);
   EXPECT_NEAR(first / static_cast<double>(count), 0.75,

@@ -215,6 +215,24 @@ TEST_F(DeviceTest, LatentAttentionHandsOver) {
 
 // From device to device: staged blocks are the device's, with one layout
 // whatever the blocks and the number of devices.
+// Guesses are checked in steps of their own kind, which nothing runs ahead of;
+// steps without any still run ahead.
+TEST_F(DeviceTest, GuessesAtNextTokensChangeNoAnswer) {
+  const Flags flags = With(kDevice, {"--transport", "tcp"});
+  ASSERT_NO_FATAL_FAILURE(StartCluster(
+      {.prefill = {flags},
+       .decode = {
+           With(flags, {"--draft-tokens", "4", "--draft-when", "always"})}}));
+  std::vector<v1::GenerateRequest> requests = MakeRequests(4);
+  for (v1::GenerateRequest& request : requests) request.set_max_tokens(60);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
+  EXPECT_GT(Metric("decode-0", "baton_spec_decode_num_accepted_tokens_total"),
+            0);
+  EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
 TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
   const Flags flags = With(kDevice, {"--transport", "nccl"});
   ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", "int8"));

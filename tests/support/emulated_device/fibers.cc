@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "tests/support/emulated_device/fiber_context.h"
 #include "tests/support/emulated_device/fiber_device.h"
+#include "tests/support/emulated_device/grid_order.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -338,41 +339,37 @@ void RunKernel(const char* name, const LaunchShape& shape,
   device.threads = threads;
   device.warps.resize(cluster * threads / kLanes);
   TakeMemory(device, cluster, shape.shared_bytes);
-  for (uint32_t z = 0; z < shape.z; ++z) {
-    for (uint32_t y = 0; y < shape.y; ++y) {
-      for (uint32_t x = 0; x < shape.x; x += shape.cluster) {
-        for (int block = 0; block < cluster; ++block) {
-          // As bfloat16 and float32, NaN.
-          const BlockMemory& memory = device.memory[block];
-          std::memset(memory.begin, 0xff,
-                      shape.shared_bytes + BytesBehind(memory));
-          for (int t = 0; t < threads; ++t) {
-            Fiber& fiber = FibersOf(device, block)[t];
-            fiber.state = State::kReady;
-            fiber.unfenced = fiber.begun = false;
-            fiber.product_groups.clear();
-            fiber.place = {t,
-                           threads,
-                           static_cast<int32_t>(x) + block,
-                           static_cast<int32_t>(y),
-                           static_cast<int32_t>(z),
-                           block,
-                           memory.begin,
-                           !awaits};
-          }
-        }
-        for (Warp& warp : device.warps) warp.waiting = 0;
-        RunCluster(device, cluster);
-        for (const BlockMemory& memory : device.memory) {
-          const unsigned char* const end = memory.begin + shape.shared_bytes;
-          for (size_t i = 0; i < BytesBehind(memory); ++i) {
-            CHECK_EQ(end[i], 0xff) << name << ": wrote " << i
-                                   << " bytes behind the block's memory";
-          }
-        }
+  const auto run = [&](const ClusterPlace& place) {
+    for (int block = 0; block < cluster; ++block) {
+      // As bfloat16 and float32, NaN.
+      const BlockMemory& memory = device.memory[block];
+      std::memset(memory.begin, 0xff, shape.shared_bytes + BytesBehind(memory));
+      for (int t = 0; t < threads; ++t) {
+        Fiber& fiber = FibersOf(device, block)[t];
+        fiber.state = State::kReady;
+        fiber.unfenced = fiber.begun = false;
+        fiber.product_groups.clear();
+        fiber.place = {t,
+                       threads,
+                       static_cast<int32_t>(place.x) + block,
+                       static_cast<int32_t>(place.y),
+                       static_cast<int32_t>(place.z),
+                       block,
+                       memory.begin,
+                       !awaits};
       }
     }
-  }
+    for (Warp& warp : device.warps) warp.waiting = 0;
+    RunCluster(device, cluster);
+    for (const BlockMemory& memory : device.memory) {
+      const unsigned char* const end = memory.begin + shape.shared_bytes;
+      for (size_t i = 0; i < BytesBehind(memory); ++i) {
+        CHECK_EQ(end[i], 0xff)
+            << name << ": wrote " << i << " bytes behind the block's memory";
+      }
+    }
+  };
+  ForEachCluster(shape, device.order == ThreadOrder::kFalling, run);
   device.body = nullptr;
 }
 

@@ -10,7 +10,8 @@
 // operands change meanwhile (they, too, are made when they are awaited), blocks
 // of a cluster that end while others read their memory, waits for what does not
 // come, kernels that do not wait for those before them (AwaitEarlierKernels),
-// and races, when the order of the threads changes the result (SetThreadOrder).
+// and races, when the order of the threads, or of blocks, changes the result
+// (SetThreadOrder).
 // Tensor cores round as Hopper's do (tensor_cores.h). What it does not know:
 // time, and the rounding of fast functions.
 //
@@ -27,7 +28,8 @@
 
 namespace baton::engine::cuda::emulated {
 
-// In which order the threads of a block run up to a barrier. kVaried, which it
+// In which order the threads of a block run up to a barrier; with kFalling, the
+// blocks of a grid, too, of which each ends before the next. kVaried, which it
 // begins with: another one for each kernel that is run, so that what should be
 // the same to the bit differs where it depends on the order.
 enum class ThreadOrder { kRising, kFalling, kWarpsFalling, kVaried };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/cuda/launch_shape.h"
+#include "tests/support/emulated_device/grid_order.h"
 #include "tests/support/emulated_device/ptx/races.h"
 #include "tests/support/emulated_device/ptx/warp.h"
 
@@ -19,13 +20,6 @@ namespace baton::engine::cuda::emulated::ptx {
 inline constexpr uint32_t kSharedBegin = 1024 + 128;
 // Names a block of the cluster in an address of shared::cluster, from 1 on.
 inline constexpr int kRankShift = 24;
-
-// Where the blocks are in the grid; x is that of the first.
-struct ClusterPlace {
-  uint32_t x = 0;
-  uint32_t y = 0;
-  uint32_t z = 0;
-};
 
 class Cluster final {
  public:

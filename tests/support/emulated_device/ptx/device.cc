@@ -170,13 +170,9 @@ void RunKernel(const void* function, const LaunchShape& shape,
   const bool falling = runs++ % 2 == 1;
   static const bool races = std::getenv("BATON_PTX_RACES") != nullptr;
   Cluster cluster(kernel, shape, params, races);
-  for (uint32_t z = 0; z < shape.z; ++z) {
-    for (uint32_t y = 0; y < shape.y; ++y) {
-      for (uint32_t x = 0; x < shape.x; x += shape.cluster) {
-        cluster.Run({x, y, z}, falling);
-      }
-    }
-  }
+  ForEachCluster(shape, falling, [&](const ClusterPlace& place) {
+    cluster.Run(place, falling);
+  });
 }
 
 }  // namespace baton::engine::cuda::emulated::ptx

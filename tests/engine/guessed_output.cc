@@ -1,0 +1,151 @@
+#include "tests/engine/guessed_output.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/types/span.h"
+
+namespace baton::engine {
+namespace {
+
+using scheduling::PlannedSequence;
+using scheduling::SampledToken;
+using scheduling::StepPlan;
+using scheduling::StepResult;
+using ::testing::ElementsAreArray;
+
+// A sequence of a test, and what its part of a plan refers to.
+struct Speaker {
+  SequenceId id{};
+  std::vector<TokenId> said;
+  std::vector<BlockId> blocks;
+  std::vector<TokenId> run;
+};
+
+Speaker Begin(const Engine& engine, const GuessedOutput& how, uint64_t id,
+              BlockId* next_block) {
+  Speaker speaker;
+  speaker.id = SequenceId{id};
+  for (int32_t i = 0; i < how.prompt; ++i) {
+    speaker.said.push_back(
+        static_cast<TokenId>((id * 7919 + i * 104729) % 256));
+  }
+  speaker.blocks.resize(engine.kv_layout().BlocksFor(how.prompt + how.output));
+  std::iota(speaker.blocks.begin(), speaker.blocks.end(), *next_block);
+  *next_block += static_cast<BlockId>(speaker.blocks.size());
+  return speaker;
+}
+
+// The tokens from `first` on, and guesses.
+PlannedSequence Part(Speaker& speaker, const GuessedOutput& how, int32_t first,
+                     absl::Span<const TokenId> drafts) {
+  PlannedSequence part;
+  part.sequence = speaker.id;
+  speaker.run.assign(speaker.said.begin() + first, speaker.said.end());
+  speaker.run.insert(speaker.run.end(), drafts.begin(), drafts.end());
+  part.tokens = speaker.run;
+  part.first_position = first;
+  part.blocks = speaker.blocks;
+  part.adapter = how.adapter;
+  part.sample = true;
+  part.num_drafts = static_cast<int32_t>(drafts.size());
+  part.sampling = &how.sampling;
+  part.history = speaker.said;
+  part.prompt_length = how.prompt;
+  part.allowed = how.sampling.allowed.get();
+  part.top_logprobs = 3;
+  part.want_logits = how.want_logits;
+  return part;
+}
+
+// Behind all that it said but the last token.
+PlannedSequence NextPart(Speaker& speaker, const GuessedOutput& how,
+                         absl::Span<const TokenId> drafts) {
+  return Part(speaker, how, static_cast<int32_t>(speaker.said.size()) - 1,
+              drafts);
+}
+
+StepResult Execute(Engine& engine, const StepPlan& plan) {
+  return engine.Execute(plan, [](int32_t) {});
+}
+
+void ExpectSame(const SampledToken& a, const SampledToken& b) {
+  EXPECT_TRUE(a.ok && b.ok);
+  EXPECT_FALSE(a.again || b.again);
+  EXPECT_EQ(a.token, b.token);
+  EXPECT_EQ(a.logprob, b.logprob);
+  EXPECT_EQ(a.top, b.top);
+  EXPECT_THAT(a.logits, ElementsAreArray(b.logits));
+}
+
+}  // namespace
+
+void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
+  constexpr int32_t kCounts[] = {8, 3, 16, 1, 7, 2};
+  const int32_t vocab = engine.model().vocab_size;
+  ASSERT_GE(engine.max_drafts(), 16);
+  BlockId next_block = 0;
+  Speaker alone = Begin(engine, how, 31, &next_block);
+  std::vector<SampledToken> expected;
+  for (int32_t i = 0; i < how.output; ++i) {
+    StepPlan plan;
+    plan.sequences = {i == 0 ? Part(alone, how, 0, {})
+                             : NextPart(alone, how, {})};
+    const StepResult result = Execute(engine, plan);
+    ASSERT_EQ(result.sampled.size(), 1u);
+    expected.push_back(result.sampled[0]);
+    alone.said.push_back(expected.back().token);
+  }
+
+  // Of each step's guesses the first `right` are what comes, and the next is
+  // not.
+  Speaker speaker = Begin(engine, how, 31, &next_block);
+  Speaker other = Begin(engine, how, 32, &next_block);
+  StepPlan first;
+  first.sequences = {Part(speaker, how, 0, {}), Part(other, how, 0, {})};
+  const StepResult both = Execute(engine, first);
+  ASSERT_EQ(both.sampled.size(), 2u);
+  ExpectSame(both.sampled[0], expected[0]);
+  speaker.said.push_back(expected[0].token);
+  other.said.push_back(both.sampled[1].token);
+  for (int32_t step = 0; speaker.said.size() < alone.said.size(); ++step) {
+    SCOPED_TRACE(step);
+    const auto at = static_cast<int32_t>(speaker.said.size()) - how.prompt;
+    const int32_t count = std::min(kCounts[step % 6], how.output - at - 1);
+    const int32_t right = std::min(step % 5, count);
+    std::vector<TokenId> drafts;
+    for (int32_t i = 0; i < count; ++i) {
+      const TokenId next = expected[at + i].token;
+      drafts.push_back(i < right ? next : (next + 1 + i) % vocab);
+    }
+    StepPlan plan;
+    plan.sequences = {NextPart(speaker, how, drafts)};
+    size_t own = 0;
+    size_t all = 1 + count;
+    if (step % 3 != 1) {
+      // That one stays where it is.
+      plan.sequences.push_back(NextPart(other, how, {9, 8, 7}));
+      all += 4;
+      if (step % 2 == 0) {
+        std::swap(plan.sequences[0], plan.sequences[1]);
+        own = 4;
+      }
+    }
+    const StepResult result = Execute(engine, plan);
+    ASSERT_EQ(result.sampled.size(), all);
+    for (int32_t i = 0; i <= right; ++i) {
+      const SampledToken& token = result.sampled[own + i];
+      EXPECT_EQ(token.sequence, speaker.id);
+      ExpectSame(token, expected[at + i]);
+      speaker.said.push_back(token.token);
+    }
+  }
+  EXPECT_EQ(speaker.said, alone.said);
+}
+
+}  // namespace baton::engine
