@@ -214,6 +214,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   // are any, and lets those that were swapped run again.
   void GrowBlocks();
   void BringBack();
+  // And room for guesses, of blocks that nobody waits for.
+  void GrowForGuesses();
   // False: there is nobody to give any up.
   bool PreemptOne();
   // For a sequence that has no block to grow, when no other holds any. Behind

@@ -104,6 +104,19 @@ void DecodeLoop::GrowBlocks() {
     }
   }
   BringBack();
+  GrowForGuesses();
+}
+
+void DecodeLoop::GrowForGuesses() {
+  int32_t free = FreeForOthers();
+  for (Sequence* sequence : scheduler_.running()) {
+    if (free == 0) return;
+    if (!scheduler_.LacksRoomToGuess(*sequence)) continue;
+    std::optional<PooledBlocks> block = pool_.Allocate(1);
+    CHECK(block.has_value());
+    sequence->blocks().Append(*std::move(block));
+    --free;
+  }
 }
 
 void DecodeLoop::GiveWay() {

@@ -99,6 +99,12 @@ class DecodeScheduler final {
            sequence.num_tokens();
   }
 
+  // Whether it lacks one for guesses at what comes behind that.
+  bool LacksRoomToGuess(const Sequence& sequence) const {
+    return options_.max_drafts > 0 &&
+           !sequence.HasRoomToGuess(options_.max_drafts, options_.block_size);
+  }
+
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   // Prompt tokens still to be computed here.
   int64_t QueuedTokens() const;

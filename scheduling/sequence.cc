@@ -122,6 +122,12 @@ bool Sequence::MayDraft(
   return true;
 }
 
+bool Sequence::HasRoomToGuess(int32_t most, int32_t block_size) const {
+  return drafter_ == nullptr ||
+         int64_t{blocks_.size()} * block_size >=
+             std::min(num_tokens() + most, MaxComputed());
+}
+
 absl::Span<const TokenId> Sequence::Guess(
     int32_t unknown, int32_t most, int32_t block_size,
     absl::FunctionRef<bool(int32_t count, double chance)> worth) {

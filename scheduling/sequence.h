@@ -144,6 +144,9 @@ class Sequence final {
   // it is known would leave them unchecked. REQUIRES: as CanFollow.
   bool MayDraft(int32_t most, int32_t block_size,
                 absl::FunctionRef<bool(int32_t count, double chance)> worth);
+  // Whether it has blocks for so many guesses, of those that it may come to
+  // have computed, or nothing was to be guessed yet.
+  bool HasRoomToGuess(int32_t most, int32_t block_size) const;
   // How many guesses of such a step came true, up to one that ends the output;
   // what is guessed next heeds it. `sampled`: of this sequence.
   int32_t JudgeDrafts(const PlannedSequence& planned,

@@ -220,5 +220,56 @@ TEST_F(DraftedStreamsTest, NothingIsGuessedWhereTokensDecideOfDraws) {
   EXPECT_THAT(Drafts(Plan()), ElementsAre(0, 0, 0, 0, 4, 4));
 }
 
+// A step that could be given before the token is known waits for it.
+TEST_F(DraftedStreamsTest, StepsWaitForTokensBehindWhichGuessesPay) {
+  const auto waits = [&](const Kind& kind, const StepCost& cost = kReads) {
+    Sequence& stream = AddStream(kind);
+    const bool waits = scheduler_->WaitsToGuess({.cost = cost});
+    scheduler_->Remove(stream.id());
+    return waits;
+  };
+  EXPECT_TRUE(waits({}));
+  EXPECT_FALSE(waits({}, kComputes));
+  EXPECT_FALSE(waits({}, StepCost()));
+  // The token that comes is guessed, too: one chance in four to be of use.
+  EXPECT_TRUE(waits({}, {.fixed = 7, .per_token = 2}));
+  EXPECT_FALSE(waits({}, {.fixed = 5, .per_token = 2}));
+  // It is the fourth of the output, behind which the last one is not run.
+  EXPECT_TRUE(waits({.stop = {.max_output_tokens = 6}}));
+  EXPECT_FALSE(waits({.stop = {.max_output_tokens = 5}}));
+  EXPECT_TRUE(waits({.stop = {.max_output_tokens = 50,
+                              .stop_token_ids = {1},
+                              .min_output_tokens = 4}}));
+  EXPECT_FALSE(waits({.stop = {.max_output_tokens = 50,
+                               .stop_token_ids = {1},
+                               .min_output_tokens = 5}}));
+  // One is enough.
+  Sequence& stream = AddStream();
+  AddStream({.stop = {.max_output_tokens = 4}});
+  EXPECT_TRUE(scheduler_->WaitsToGuess({.cost = kReads}));
+  Teach(stream, false);
+  EXPECT_FALSE(
+      scheduler_->WaitsToGuess({.cost = {.fixed = 7, .per_token = 2}}));
+  Use({.block_size = kBlockSize});
+  EXPECT_FALSE(waits({}));
+}
+
+// Those that begin as others did, and go on otherwise, are waited for less.
+TEST_F(DraftedStreamsTest, WhatWasAwaitedInVainIsAwaitedLess) {
+  Sequence& stream =
+      AddStream({.stop = {.max_output_tokens = 1000}, .blocks = 100});
+  int32_t waited = 0;
+  for (int32_t i = 0; i < 60; ++i) {
+    // "5 6" comes again and again, and something else behind it.
+    waited += scheduler_->WaitsToGuess({.cost = {.fixed = 7, .per_token = 2}});
+    for (const TokenId token : {20 + i, 5, 6}) {
+      stream.CommitComputed(1);
+      stream.CommitSampled(token);
+    }
+  }
+  EXPECT_GT(waited, 0);
+  EXPECT_LT(waited, 15);
+}
+
 }  // namespace
 }  // namespace baton::scheduling::drafted_streams_test

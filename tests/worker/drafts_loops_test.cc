@@ -66,6 +66,20 @@ TEST(DraftsLoopsTest, GuessesThatComeTrueSaveSteps) {
   EXPECT_EQ(metrics.accepted_draft_tokens->Value(), 200 - turns);
 }
 
+// Of blocks that come as a stream grows, it has one more while it guesses.
+TEST(DraftsLoopsTest, GuessesHaveRoom) {
+  const auto turns = [](int32_t output_reserve) {
+    WorkerOptions options = DraftOptions(16);
+    options.output_reserve = output_reserve;
+    TimedWorker worker(v1::WORKER_ROLE_DECODE, options);
+    worker.SendLocal(DraftSpec(500));
+    return RunToTheEnd(worker);
+  };
+  const int reserved = turns(/*output_reserve=*/500);
+  EXPECT_LT(reserved, 80);
+  EXPECT_EQ(turns(/*output_reserve=*/1), reserved);
+}
+
 TEST(DraftsLoopsTest, WithoutTheFlagNothingIsGuessed) {
   TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(0));
   worker.SendLocal(DraftSpec(50));
