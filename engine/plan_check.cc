@@ -48,8 +48,13 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
       CHECK_EQ(s.history.back(), s.tokens[s.tokens.size() - 1 - s.num_drafts]);
     }
     CHECK_EQ(static_cast<int64_t>(s.history.size()), known);
-    CHECK(s.allowed == nullptr || s.allowed->vocab_size() == config.vocab_size)
-        << s.allowed->vocab_size();
+    CHECK(s.allowed_after_drafts.empty() ||
+          s.allowed_after_drafts.size() == static_cast<size_t>(s.num_drafts));
+    for (int32_t i = 0; i <= s.num_drafts; ++i) {
+      const scheduling::TokenMask* const allowed = s.AllowedOf(i);
+      CHECK(allowed == nullptr || allowed->vocab_size() == config.vocab_size)
+          << allowed->vocab_size();
+    }
     CHECK(s.prompt_length >= 1 &&
           s.prompt_length <= static_cast<int64_t>(s.history.size()))
         << s.prompt_length;

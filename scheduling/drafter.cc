@@ -32,12 +32,7 @@ absl::Span<const TokenId> Drafter::Guess(absl::Span<const TokenId> tokens,
                                          int32_t most) {
   const auto size = static_cast<int32_t>(tokens.size());
   CHECK_GE(size, indexed_);
-  if (awaited_ && size > size_) {
-    Learn(1, tokens[size_] == guess_[0] ? 1 : 0);
-  }
-  awaited_ = false;
   guess_.clear();
-  size_ = size;
   // Ends that something follows: not the last one, which is looked up.
   const int32_t until = std::min(size, indexed_ + kIndexedPerGuess);
   for (int32_t end = std::max(indexed_, 2); end < until; ++end) {
@@ -64,13 +59,13 @@ absl::Span<const TokenId> Drafter::Guess(absl::Span<const TokenId> tokens,
   return guess_;
 }
 
-void Drafter::Learn(int32_t count, int32_t right) {
+void GuessChance::Learn(int32_t count, int32_t right) {
   CHECK(0 <= right && right <= count);
   for (int32_t i = 0; i < std::min(right + 1, count); ++i) {
-    chance_ += kNews * ((i < right ? 1.0 : 0.0) - chance_);
+    value_ += kNews * ((i < right ? 1.0 : 0.0) - value_);
   }
 }
 
-void Drafter::Skip() { chance_ += kForget * (kUnknownChance - chance_); }
+void GuessChance::Skip() { value_ += kForget * (kUnknown - value_); }
 
 }  // namespace baton::scheduling

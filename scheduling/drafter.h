@@ -21,31 +21,34 @@
 
 namespace baton::scheduling {
 
-class Drafter final {
+// How often guesses of a kind come true: of the last some twenty that were
+// checked.
+class GuessChance final {
  public:
   // Before anything was checked.
-  static constexpr double kUnknownChance = 0.5;
+  static constexpr double kUnknown = 0.5;
 
+  // That one comes true when those before it did, in (0, 1).
+  double value() const { return value_; }
+
+  // Of `count` guesses that were checked, the first `right` came true and, if
+  // there is one, the next did not. REQUIRES: 0 <= right <= count.
+  void Learn(int32_t count, int32_t right);
+  // Nothing was checked, as it would not have paid: what was learned is
+  // forgotten in time, so that a text that has changed gets another chance.
+  void Skip();
+
+ private:
+  double value_ = kUnknown;
+};
+
+class Drafter final {
+ public:
   // Up to `most` tokens that may follow `tokens`, which are those of the calls
   // before and more. Empty when their end never came before, as far as is
   // known: of a long prompt a call takes in a part. Valid until the next call.
   absl::Span<const TokenId> Guess(absl::Span<const TokenId> tokens,
                                   int32_t most);
-
-  // Of `count` guesses that were checked, the first `right` came true and, if
-  // there is one, the next did not. REQUIRES: 0 <= right <= count.
-  void Learn(int32_t count, int32_t right);
-  // The same of the first of the last guesses, whose token was awaited, and
-  // none checked: learned when the next call of Guess says what came. REQUIRES:
-  // there was one.
-  void Await() { awaited_ = true; }
-  // Nothing was checked, as it would not have paid: what was learned is
-  // forgotten in time, so that a text that has changed gets another chance.
-  void Skip();
-
-  // How likely one comes true when those before it did, in (0, 1): of the last
-  // some twenty that were checked.
-  double chance() const { return chance_; }
 
  private:
   // Where the token after the last occurrence is.
@@ -54,9 +57,6 @@ class Drafter final {
   // Tokens whose ends are in the tables.
   int32_t indexed_ = 0;
   std::vector<TokenId> guess_;
-  bool awaited_ = false;  // guess_[0], behind the tokens of the call before
-  int32_t size_ = 0;      // of these
-  double chance_ = kUnknownChance;
 };
 
 }  // namespace baton::scheduling

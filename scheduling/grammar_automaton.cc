@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -251,6 +252,21 @@ bool GrammarAutomaton::crowded() const {
   return many(states_.size(), kept_states_, MaxStates()) ||
          many(num_places_, kept_places_, kMaxPlaces) ||
          many(calls_.size(), kept_calls_, kMaxCalls);
+}
+
+std::optional<char> GrammarAutomaton::OnlyKnownByte(State state) const {
+  size_t only = num_classes_;
+  for (size_t c = 0; c < num_classes_; ++c) {
+    if (rows_[RowOf(state) + c] < 0) continue;
+    if (only < num_classes_) return std::nullopt;
+    only = c;
+  }
+  const auto first = std::find(classes_.begin(), classes_.end(), only);
+  if (first == classes_.end() ||
+      std::find(first + 1, classes_.end(), only) != classes_.end()) {
+    return std::nullopt;
+  }
+  return static_cast<char>(first - classes_.begin());
 }
 
 void GrammarAutomaton::StartWork(size_t work) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,17 @@ class GrammarAutomaton final {
     }
     return state;
   }
+  // The same as far as it was found before; kNone where it was not.
+  State KnownNext(State state, absl::string_view bytes) const {
+    for (const char c : bytes) {
+      if (state < 0) break;
+      state = rows_[RowOf(state) + classes_[static_cast<uint8_t>(c)]];
+    }
+    return state < 0 ? kNone : state;
+  }
+  // The one byte behind which the answer goes on, of those that were looked at;
+  // none where none or several were found.
+  std::optional<char> OnlyKnownByte(State state) const;
   // Whether the answer may be over.
   bool MayEnd(State state) const { return states_[Index(state)].may_end; }
   // Whether it has to be: nothing can follow.

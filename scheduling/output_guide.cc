@@ -1,7 +1,9 @@
 #include "scheduling/output_guide.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +22,24 @@ absl::Status TooMuch() {
   return absl::ResourceExhaustedError(
       "what the answer may be is described in a way that takes too long to "
       "follow");
+}
+
+// What the grammar allows, with tokens that end the answer where that may be
+// over, and not while it must go on; of these, only those that `among` has
+// (null: all). Null: nothing.
+std::shared_ptr<const TokenMask> AllowedAmong(
+    std::shared_ptr<const TokenMask> of_grammar, bool may_end,
+    absl::Span<const TokenId> stop, bool may_stop, const TokenMask* among) {
+  const bool changes_stop = !stop.empty() && (may_end || !may_stop);
+  if (of_grammar == nullptr || (!changes_stop && among == nullptr)) {
+    return of_grammar;
+  }
+  TokenMask changed = *of_grammar;
+  if (may_end && may_stop) changed.Add(stop);
+  if (among != nullptr) changed.KeepOnly(*among);
+  if (!may_stop) changed.Remove(stop);
+  if (changed.num_tokens() == 0) return nullptr;
+  return std::make_shared<const TokenMask>(std::move(changed));
 }
 
 }  // namespace
@@ -77,6 +97,11 @@ absl::StatusOr<std::shared_ptr<const TokenMask>> OutputGuide::Allowed(
   }
   masks_.emplace(state, mask);
   return mask;
+}
+
+std::shared_ptr<const TokenMask> OutputGuide::Known(State state) const {
+  const auto found = masks_.find(state);
+  return found == masks_.end() ? nullptr : found->second;
 }
 
 void OutputGuide::MakeRoom() {
@@ -174,17 +199,8 @@ absl::StatusOr<GuidedOutput::Next> GuidedOutput::Follow(
   auto of_grammar = FindAllowed();
   if (!of_grammar.ok()) return of_grammar.status();
   const bool may_end = automaton.MayEnd(automaton.Pinned(place_));
-  std::shared_ptr<const TokenMask> allowed = *std::move(of_grammar);
-  const bool changes_stop = !stop.empty() && (may_end || !may_stop);
-  if (allowed != nullptr && (changes_stop || among != nullptr)) {
-    TokenMask changed = *allowed;
-    if (may_end && may_stop) changed.Add(stop);
-    if (among != nullptr) changed.KeepOnly(*among);
-    if (!may_stop) changed.Remove(stop);
-    allowed = changed.num_tokens() == 0
-                  ? nullptr
-                  : std::make_shared<const TokenMask>(std::move(changed));
-  }
+  std::shared_ptr<const TokenMask> allowed =
+      AllowedAmong(*std::move(of_grammar), may_end, stop, may_stop, among);
   if (allowed == nullptr) {
     if (may_end) return Next::kComplete;
     return absl::FailedPreconditionError(
@@ -192,6 +208,56 @@ absl::StatusOr<GuidedOutput::Next> GuidedOutput::Follow(
   }
   allowed_ = std::move(allowed);
   return Next::kGoesOn;
+}
+
+std::vector<TokenId> GuidedOutput::Forced(int32_t most) const {
+  // More than tokens are mostly long.
+  const size_t most_bytes = 8 * static_cast<size_t>(most);
+  const GrammarAutomaton& automaton = guide_->automaton();
+  std::string text;
+  for (State state = automaton.Pinned(place_);
+       state != GrammarAutomaton::kNone && !automaton.MayEnd(state) &&
+       text.size() < most_bytes;) {
+    const std::optional<char> byte = automaton.OnlyKnownByte(state);
+    if (!byte.has_value()) break;
+    text += *byte;
+    state = automaton.KnownNext(state, absl::string_view(&*byte, 1));
+  }
+  std::vector<TokenId> tokens;
+  absl::string_view rest = text;
+  while (!rest.empty() && static_cast<int32_t>(tokens.size()) < most) {
+    const std::optional<TokenId> token = guide_->vocabulary().Longest(rest);
+    if (!token.has_value()) break;
+    tokens.push_back(*token);
+    rest.remove_prefix(guide_->vocabulary().text(*token).size());
+  }
+  return tokens;
+}
+
+std::vector<std::shared_ptr<const TokenMask>> GuidedOutput::LookAhead(
+    absl::Span<const TokenId> guess, absl::Span<const TokenId> stop,
+    const TokenMask* among) const {
+  const GrammarAutomaton& automaton = guide_->automaton();
+  const Vocabulary& vocabulary = guide_->vocabulary();
+  std::vector<std::shared_ptr<const TokenMask>> masks;
+  const TokenMask* allowed = allowed_.get();
+  State state = automaton.Pinned(place_);
+  for (const TokenId token : guess) {
+    // What has no text is none of the grammar's.
+    if (token >= vocabulary.size() || !allowed->Has(token) ||
+        std::find(stop.begin(), stop.end(), token) != stop.end()) {
+      break;
+    }
+    state = automaton.KnownNext(state, vocabulary.text(token));
+    if (state == GrammarAutomaton::kNone || automaton.MustEnd(state)) break;
+    std::shared_ptr<const TokenMask> next =
+        AllowedAmong(guide_->Known(state), automaton.MayEnd(state), stop,
+                     /*may_stop=*/true, among);
+    if (next == nullptr) break;
+    allowed = next.get();
+    masks.push_back(std::move(next));
+  }
+  return masks;
 }
 
 }  // namespace baton::scheduling

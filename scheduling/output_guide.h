@@ -44,6 +44,9 @@ class OutputGuide final {
   absl::StatusOr<std::shared_ptr<const TokenMask>> Allowed(
       GrammarAutomaton::State state);
 
+  // The same if it was found before; else null.
+  std::shared_ptr<const TokenMask> Known(GrammarAutomaton::State state) const;
+
   // Makes room where states or masks have become many, or anyway.
   void MakeRoom();
   void Forget();
@@ -101,6 +104,19 @@ class GuidedOutput final {
 
   // Never without a token. REQUIRES: kGoesOn was the last that Follow said.
   const TokenMask* allowed() const { return allowed_.get(); }
+
+  // If the answer goes on with the first tokens of `guess`: what allowed() is
+  // after each of them, as Follow finds it with these `stop` (where it may be
+  // over) and `among`. Of those before the first that may not come, or ends the
+  // answer, or behind which that was not found before: nothing is looked for.
+  // REQUIRES: as allowed().
+  std::vector<std::shared_ptr<const TokenMask>> LookAhead(
+      absl::Span<const TokenId> guess, absl::Span<const TokenId> stop,
+      const TokenMask* among) const;
+  // Up to `most` tokens that may come next where the grammar leaves no choice,
+  // as far as that was found before: of the text that must come, each time the
+  // longest token. The model may cut it otherwise. REQUIRES: as allowed().
+  std::vector<TokenId> Forced(int32_t most) const;
 
  private:
   absl::Status Take(absl::Span<const TokenId> output);

@@ -7,6 +7,21 @@
 #include "common/log.h"
 
 namespace baton::scheduling {
+namespace {
+
+// How many of so many guesses are worth it, each of which comes true with that
+// chance; `before` of them come first, and are not checked.
+int32_t CountWorth(
+    int32_t before, int32_t size, double each,
+    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+  double chance = 1;
+  for (int32_t i = 0; i < before; ++i) chance *= each;
+  int32_t count = 0;
+  while (count < size && worth(count + 1, chance *= each)) ++count;
+  return count;
+}
+
+}  // namespace
 
 Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
                    int32_t prompt_length, SamplingParams sampling,
@@ -104,21 +119,34 @@ void Sequence::AppendDrafted(
     absl::FunctionRef<bool(int32_t count, double chance)> worth) {
   CHECK_EQ(uncomputed(), 1);
   AppendTo(plan, 1);
-  const absl::Span<const TokenId> guess =
-      Guess(/*unknown=*/0, most, block_size, worth);
+  most = MostGuesses(/*unknown=*/0, most, block_size);
+  if (most <= 0) return;
+  absl::Span<const TokenId> guess = LookUp(/*unknown=*/0, most, worth);
+  drafts_forced_ = guess.empty();
+  if (guess.empty()) guess = Force(most, worth);
   if (guess.empty()) return;
   drafted_.assign(1, tokens_.back());
   drafted_.insert(drafted_.end(), guess.begin(), guess.end());
   PlannedSequence& planned = plan->sequences.back();
   planned.tokens = drafted_;
   planned.num_drafts = static_cast<int32_t>(guess.size());
+  if (guided_ == nullptr) return;
+  allowed_after_drafts_.clear();
+  for (int32_t i = 0; i < planned.num_drafts; ++i) {
+    allowed_after_drafts_.push_back(draft_masks_[i].get());
+  }
+  planned.allowed_after_drafts = allowed_after_drafts_;
 }
 
 bool Sequence::MayDraft(
     int32_t most, int32_t block_size,
     absl::FunctionRef<bool(int32_t count, double chance)> worth) {
-  if (Guess(/*unknown=*/1, most, block_size, worth).empty()) return false;
-  drafter_->Await();
+  CHECK(CanFollow());
+  most = MostGuesses(/*unknown=*/1, most, block_size);
+  if (most <= 0) return false;
+  const absl::Span<const TokenId> guess = LookUp(/*unknown=*/1, most, worth);
+  if (guess.empty()) return false;
+  awaited_ = guess[0];
   return true;
 }
 
@@ -128,39 +156,51 @@ bool Sequence::HasRoomToGuess(int32_t most, int32_t block_size) const {
              std::min(num_tokens() + most, MaxComputed());
 }
 
-absl::Span<const TokenId> Sequence::Guess(
-    int32_t unknown, int32_t most, int32_t block_size,
-    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+int32_t Sequence::MostGuesses(int32_t unknown, int32_t most,
+                              int32_t block_size) const {
   const int32_t said = num_output() + unknown;
+  if (!HasNoPenalties() || said < stop_.min_output_tokens) return 0;
   const int64_t room =
       int64_t{blocks_.size()} * block_size - num_tokens() - unknown;
   // The last token of the output is never run.
   const int32_t left = stop_.max_output_tokens - said - 1;
-  most = static_cast<int32_t>(std::min<int64_t>({most, room, left}));
-  if (most <= 0 || !DrawsFreely() || said < stop_.min_output_tokens) return {};
-  const double each =
-      drafter_ != nullptr ? drafter_->chance() : Drafter::kUnknownChance;
-  double chance = each;
-  for (int32_t i = 0; i < unknown; ++i) chance *= each;
-  if (!worth(1, chance)) {
-    if (drafter_ != nullptr) drafter_->Skip();
+  return static_cast<int32_t>(std::min<int64_t>({most, room, left}));
+}
+
+absl::Span<const TokenId> Sequence::LookUp(int32_t unknown, int32_t most,
+                                           Worth worth) {
+  const double each = looked_up_.value();
+  const int32_t count = CountWorth(unknown, most, each, worth);
+  if (count == 0) {
+    looked_up_.Skip();
     return {};
   }
   if (drafter_ == nullptr) drafter_ = std::make_unique<Drafter>();
-  absl::Span<const TokenId> guess = drafter_->Guess(tokens_, most + unknown);
-  if (guess.empty()) return {};
-  guess.remove_prefix(unknown);
-  int32_t count = 1;
-  while (count < static_cast<int32_t>(guess.size()) &&
-         worth(count + 1, chance *= each)) {
-    ++count;
+  const absl::Span<const TokenId> guess =
+      drafter_->Guess(tokens_, count + unknown);
+  return guided_ != nullptr ? KeepAllowed(guess) : guess;
+}
+
+absl::Span<const TokenId> Sequence::Force(int32_t most, Worth worth) {
+  if (guided_ == nullptr) return {};
+  const int32_t count = CountWorth(/*before=*/0, most, forced_.value(), worth);
+  if (count == 0) {
+    forced_.Skip();
+    return {};
   }
-  return guess.first(count);
+  forced_tokens_ = guided_->Forced(count);
+  return KeepAllowed(forced_tokens_);
+}
+
+absl::Span<const TokenId> Sequence::KeepAllowed(
+    absl::Span<const TokenId> guess) {
+  draft_masks_ =
+      guided_->LookAhead(guess, stop_.stop_token_ids, sampling_.allowed.get());
+  return guess.first(draft_masks_.size());
 }
 
 int32_t Sequence::JudgeDrafts(const PlannedSequence& planned,
                               absl::Span<const SampledToken> sampled) {
-  CHECK(drafter_ != nullptr);
   const auto drafts = planned.tokens.last(planned.num_drafts);
   int32_t right = 0;
   bool ends = false;
@@ -170,17 +210,20 @@ int32_t Sequence::JudgeDrafts(const PlannedSequence& planned,
                      drafts[right]) != stop_.stop_token_ids.end();
     ++right;
   }
-  drafter_->Learn(ends ? right : planned.num_drafts, right);
+  GuessChance& chance = drafts_forced_ ? forced_ : looked_up_;
+  chance.Learn(ends ? right : planned.num_drafts, right);
   return right;
 }
 
-bool Sequence::DrawsFreely() const {
-  return guided_ == nullptr && sampling_.repetition_penalty == 1.0f &&
+bool Sequence::HasNoPenalties() const {
+  return sampling_.repetition_penalty == 1.0f &&
          sampling_.presence_penalty == 0.0f &&
          sampling_.frequency_penalty == 0.0f;
 }
 
-bool Sequence::CanFollow() const { return DrawsFreely(); }
+bool Sequence::CanFollow() const {
+  return guided_ == nullptr && HasNoPenalties();
+}
 
 void Sequence::AppendFollowing(StepPlan* plan) const {
   static constexpr TokenId kUnknown[] = {0};
@@ -204,6 +247,10 @@ void Sequence::CommitComputed(int32_t count) {
 void Sequence::CommitSampled(TokenId token) {
   CHECK_EQ(uncomputed(), 0);
   CHECK(!finished_.has_value());
+  if (awaited_.has_value()) {
+    looked_up_.Learn(1,
+                     *std::exchange(awaited_, std::nullopt) == token ? 1 : 0);
+  }
   tokens_.push_back(token);
   finished_ = CheckFinished(stop_, num_output(), token);
   // What ends the output is not part of what the grammar describes.

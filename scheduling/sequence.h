@@ -133,8 +133,8 @@ class Sequence final {
   // Appends the last token and up to `most` guesses at what comes after it, as
   // far as they are worth checking: `worth` is asked of the `count`-th, which
   // comes true with that chance, those before it included. Nothing is guessed
-  // of sequences whose next draw depends on more than the model (penalties, a
-  // grammar, tokens that may not come yet), or beyond what they may say, or
+  // of sequences whose next draw depends on more than the model and a grammar
+  // (penalties, tokens that may not come yet), or beyond what they may say, or
   // have blocks for. REQUIRES: as AppendTo, and one token is uncomputed.
   void AppendDrafted(
       StepPlan* plan, int32_t most, int32_t block_size,
@@ -184,13 +184,19 @@ class Sequence final {
   PlannedSequence Planned(int32_t num_output) const;
   absl::StatusOr<GuidedOutput::Next> FollowGuide();
   bool wants_prompt_logprobs() const { return next_logprob_ < prompt_length_; }
-  // Whether nothing but the model and the parameters decides of a draw.
-  bool DrawsFreely() const;
-  // What AppendDrafted has the model check, when `unknown` tokens more than are
-  // known were said by then, which are guessed, too. Valid until the next call.
-  absl::Span<const TokenId> Guess(
-      int32_t unknown, int32_t most, int32_t block_size,
-      absl::FunctionRef<bool(int32_t count, double chance)> worth);
+  // Whether no draw depends on the tokens before it, but for which of them are
+  // allowed.
+  bool HasNoPenalties() const;
+  // How many tokens may be guessed, of `most`, when `unknown` more than are
+  // known were said by then.
+  int32_t MostGuesses(int32_t unknown, int32_t most, int32_t block_size) const;
+  using Worth = absl::FunctionRef<bool(int32_t count, double chance)>;
+  // Guesses that are worth checking, by what followed before: first `unknown`
+  // that are not checked. And by the grammar. Valid until the next call.
+  absl::Span<const TokenId> LookUp(int32_t unknown, int32_t most, Worth worth);
+  absl::Span<const TokenId> Force(int32_t most, Worth worth);
+  // Those of them that the grammar may allow, with what it allows behind each.
+  absl::Span<const TokenId> KeepAllowed(absl::Span<const TokenId> guess);
 
   const SequenceId id_;
   std::vector<TokenId> tokens_;
@@ -213,7 +219,17 @@ class Sequence final {
   std::unique_ptr<GuidedOutput> guided_;  // null: it may say anything
   absl::Status guide_status_;
   std::unique_ptr<Drafter> drafter_;  // once something was to be guessed
-  std::vector<TokenId> drafted_;      // of the last AppendDrafted
+  // Of what was looked up, and of what the grammar leaves no choice about.
+  GuessChance looked_up_;
+  GuessChance forced_;
+  bool drafts_forced_ = false;  // of the last AppendDrafted
+  // What MayDraft expects to be sampled next.
+  std::optional<TokenId> awaited_;
+  std::vector<TokenId> forced_tokens_;
+  // Of the last AppendDrafted.
+  std::vector<TokenId> drafted_;
+  std::vector<std::shared_ptr<const TokenMask>> draft_masks_;
+  std::vector<const TokenMask*> allowed_after_drafts_;
 };
 
 }  // namespace baton::scheduling

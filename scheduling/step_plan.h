@@ -43,7 +43,7 @@ struct PlannedSequence {
   // come out: until the first that did not, all are what single steps would
   // give. `history` ends before them. Only when `sample`, of a sequence with
   // one other token, whose earlier tokens decide nothing of how the next ones
-  // are drawn (no penalties).
+  // are drawn (no penalties) but which are allowed.
   int32_t num_drafts = 0;
   // Read only when `sample`: how to sample, and all tokens of the sequence so
   // far (prompt, then output), whose last is tokens.back().
@@ -55,6 +55,8 @@ struct PlannedSequence {
   // likeliest come with the sampled one, in [0, kMaxTopLogprobs].
   absl::Span<const TokenId> forbidden;
   const TokenMask* allowed = nullptr;
+  // The same of what comes after each guess, where that differs; else empty.
+  absl::Span<const TokenMask* const> allowed_after_drafts;
   int32_t top_logprobs = 0;
   // For tests: whether the raw logits come back too (only when `sample`).
   bool want_logits = false;
@@ -72,6 +74,12 @@ struct PlannedSequence {
   }
   // Tokens that are sampled.
   int32_t num_samples() const { return sample ? 1 + num_drafts : 0; }
+  // The only tokens that the `sample`-th of them may be; null: all.
+  const TokenMask* AllowedOf(int32_t sample) const {
+    return sample == 0 || allowed_after_drafts.empty()
+               ? allowed
+               : allowed_after_drafts[sample - 1];
+  }
   // Which of them comes after tokens[token]; negative: none does.
   int32_t SampleAfter(int32_t token) const {
     return token - static_cast<int32_t>(tokens.size()) + num_samples();

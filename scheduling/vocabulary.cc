@@ -1,11 +1,11 @@
 #include "scheduling/vocabulary.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/log.h"
 
 namespace baton::scheduling {
@@ -53,6 +53,25 @@ Vocabulary::Vocabulary(std::vector<std::string> texts)
   for (const uint32_t node : path) nodes_[node].end = end;
   nodes_.push_back(
       {.end = end + 1, .first_token = static_cast<uint32_t>(tokens_.size())});
+}
+
+std::optional<TokenId> Vocabulary::Longest(absl::string_view text) const {
+  std::optional<TokenId> longest;
+  // Nodes of one depth below the last one that matched: [at, end).
+  size_t at = 0;
+  size_t end = nodes_.size() - 1;
+  for (const char c : text) {
+    while (at < end && nodes_[at].byte != static_cast<uint8_t>(c)) {
+      at = nodes_[at].end;
+    }
+    if (at >= end) break;
+    if (nodes_[at].first_token < nodes_[at + 1].first_token) {
+      longest = tokens_[nodes_[at].first_token];
+    }
+    end = nodes_[at].end;
+    ++at;
+  }
+  return longest;
 }
 
 }  // namespace baton::scheduling

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/stable_hash.h"
@@ -44,6 +46,9 @@ class Vocabulary final {
   // One more than there are, the last of which only ends the list of tokens.
   absl::Span<const Node> nodes() const { return nodes_; }
   absl::Span<const TokenId> tokens() const { return tokens_; }
+  // The token whose text is the longest that `text` begins with, the lowest of
+  // those that have the same; none where none is.
+  std::optional<TokenId> Longest(absl::string_view text) const;
   // Bytes of the longest text that can come out: longer ones, of more than
   // kMaxTokenBytes, are as if they had none.
   static constexpr size_t kMaxTokenBytes = 4096;

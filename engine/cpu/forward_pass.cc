@@ -486,7 +486,7 @@ void ForwardPass::UseLogitRow(const scheduling::StepPlan& plan,
   scheduling::SampledToken token = Sample(
       logits, *s.sampling, s.history, s.prompt_length, s.sample_index() + index,
       {.forbidden = s.forbidden,
-       .allowed = s.allowed,
+       .allowed = s.AllowedOf(index),
        .top_logprobs = s.top_logprobs});
   token.sequence = s.sequence;
   token.logits = std::move(copy);

@@ -71,11 +71,12 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t index,
   if (edits.size() + all > static_cast<size_t>(kMaxEdits)) {
     return leave_to_host();
   }
-  if (sequence.allowed != nullptr) {
+  const scheduling::TokenMask* const allowed = sequence.AllowedOf(index);
+  if (allowed != nullptr) {
     if (lists->masks.size() == static_cast<size_t>(kMaxMasks)) {
       return leave_to_host();
     }
-    lists->masks.push_back(sequence.allowed);
+    lists->masks.push_back(allowed);
     row.mask = static_cast<int32_t>(lists->masks.size());
   }
   for (const scheduling::LogitBias& bias : params.logit_bias) {
@@ -131,7 +132,7 @@ SampledToken DrawOnHost(const PlannedSequence& sequence, int32_t index,
       Sample(logits, *sequence.sampling, sequence.history,
              sequence.prompt_length, sequence.sample_index() + index,
              {.forbidden = sequence.forbidden,
-              .allowed = sequence.allowed,
+              .allowed = sequence.AllowedOf(index),
               .top_logprobs = sequence.top_logprobs});
   token.sequence = sequence.sequence;
   token.logits = std::move(copy);

@@ -25,6 +25,8 @@ struct Speaker {
   std::vector<TokenId> said;
   std::vector<BlockId> blocks;
   std::vector<TokenId> run;
+  std::vector<scheduling::TokenMask> masks;  // of each place of the output
+  std::vector<const scheduling::TokenMask*> after_drafts;
 };
 
 Speaker Begin(const Engine& engine, const GuessedOutput& how, uint64_t id,
@@ -38,6 +40,14 @@ Speaker Begin(const Engine& engine, const GuessedOutput& how, uint64_t id,
   speaker.blocks.resize(engine.kv_layout().BlocksFor(how.prompt + how.output));
   std::iota(speaker.blocks.begin(), speaker.blocks.end(), *next_block);
   *next_block += static_cast<BlockId>(speaker.blocks.size());
+  // Behind the last one a sample may mean nothing.
+  for (int32_t i = 0; how.masks && i < how.output + kMaxDrafts; ++i) {
+    std::vector<TokenId> allowed;
+    for (TokenId token = i % 5; token < 256; token += 5) {
+      allowed.push_back(token);
+    }
+    speaker.masks.emplace_back(engine.model().vocab_size, allowed);
+  }
   return speaker;
 }
 
@@ -58,6 +68,15 @@ PlannedSequence Part(Speaker& speaker, const GuessedOutput& how, int32_t first,
   part.history = speaker.said;
   part.prompt_length = how.prompt;
   part.allowed = how.sampling.allowed.get();
+  if (how.masks) {
+    const auto place = static_cast<int32_t>(speaker.said.size()) - how.prompt;
+    part.allowed = &speaker.masks[place];
+    speaker.after_drafts.clear();
+    for (int32_t i = 0; i < part.num_drafts; ++i) {
+      speaker.after_drafts.push_back(&speaker.masks[place + 1 + i]);
+    }
+    part.allowed_after_drafts = speaker.after_drafts;
+  }
   part.top_logprobs = 3;
   part.want_logits = how.want_logits;
   return part;

@@ -17,6 +17,9 @@ struct GuessedOutput {
   int32_t prompt = 21;
   int32_t output = 24;
   int32_t adapter = scheduling::kNoAdapter;
+  // Whether other tokens are allowed in each place of the output, as of a
+  // grammar.
+  bool masks = false;
   // Whether logits come back, which are then the same, too.
   bool want_logits = false;
 };

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
+#include "tests/integration/raw_call.h"
 #include "tests/integration/streams_fixture.h"
 
 namespace baton::test {
@@ -116,6 +117,22 @@ TEST_F(GuidedTest, AnswersAreWhatTheyAreToBe) {
   const std::vector<Answer> answers = RunAndInterrupt(requests, [] {});
   CheckAnswers(requests, answers);
   EXPECT_GE(CheckFormats(answers), 24);
+}
+
+// What a schema leaves no choice about is guessed, and so is what came before:
+// several tokens come of a step, each of what may come behind those before it.
+TEST_F(GuidedTest, GuessesChangeNothing) {
+  StartCluster({.prefill = {{}},
+                .decode = {{"--draft-tokens", "8", "--draft-when", "always"}}});
+  const std::vector<v1::GenerateRequest> requests = MakeGuided(32);
+  const std::vector<Answer> answers = RunAndInterrupt(requests, [] {});
+  CheckAnswers(requests, answers);
+  EXPECT_GE(CheckFormats(answers), 24);
+  const auto page =
+      HttpGet(cluster_->Address("decode-0", "metrics"), "/metrics");
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_GT(MetricSum(*page, "baton_spec_decode_num_accepted_tokens_total", ""),
+            100);
 }
 
 TEST_F(GuidedTest, AKilledDecodeWorkersAnswersGoOnElsewhere) {

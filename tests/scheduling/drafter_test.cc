@@ -51,34 +51,6 @@ TEST(DrafterTest, WhatRepeatsItselfGoesOn) {
               ElementsAre(4, 4, 4));
 }
 
-// What was awaited counts as what was checked, once it is known.
-TEST(DrafterTest, LearnsFromWhatItAwaited) {
-  for (const bool right : {true, false}) {
-    std::vector<TokenId> tokens = {1, 2, 3, 4, 1, 2};
-    Drafter drafter;
-    EXPECT_THAT(drafter.Guess(tokens, 1), ElementsAre(3));
-    drafter.Await();
-    EXPECT_EQ(drafter.chance(), Drafter::kUnknownChance);
-    tokens.push_back(right ? 3 : 5);
-    drafter.Guess(tokens, 1);
-    Drafter other;
-    other.Learn(1, right ? 1 : 0);
-    EXPECT_EQ(drafter.chance(), other.chance());
-    // Once.
-    tokens.push_back(8);
-    drafter.Guess(tokens, 1);
-    EXPECT_EQ(drafter.chance(), other.chance());
-  }
-  // Nothing came.
-  const std::vector<TokenId> tokens = {1, 2, 3, 4, 1, 2};
-  Drafter drafter;
-  drafter.Guess(tokens, 1);
-  drafter.Await();
-  EXPECT_THAT(drafter.Guess(tokens, 0), IsEmpty());
-  drafter.Guess(std::vector<TokenId>{1, 2, 3, 4, 1, 2, 9}, 1);
-  EXPECT_EQ(drafter.chance(), Drafter::kUnknownChance);
-}
-
 // Token by token, it says what it says of all at once.
 TEST(DrafterTest, GrowsWithTheText) {
   std::mt19937 random(3);
@@ -116,22 +88,22 @@ TEST(DrafterTest, ALongPromptHoldsUpNobody) {
   EXPECT_THAT(drafter.Guess(tokens, 2), ElementsAre(8002, 8003));
 }
 
-TEST(DrafterTest, LearnsHowOftenItIsRight) {
-  Drafter drafter;
-  EXPECT_EQ(drafter.chance(), 0.5);
-  drafter.Learn(4, 0);  // of which one was checked
-  EXPECT_DOUBLE_EQ(drafter.chance(), 0.45);
-  drafter.Learn(2, 2);
-  EXPECT_DOUBLE_EQ(drafter.chance(), 1 - 0.55 * 0.9 * 0.9);
-  for (int i = 0; i < 1000; ++i) drafter.Learn(8, 8);
-  EXPECT_GT(drafter.chance(), 0.99);
-  EXPECT_LT(drafter.chance(), 1);
-  for (int i = 0; i < 1000; ++i) drafter.Learn(8, 0);
-  EXPECT_LT(drafter.chance(), 0.01);
-  EXPECT_GT(drafter.chance(), 0);
+TEST(GuessChanceTest, LearnsHowOftenGuessesAreRight) {
+  GuessChance chance;
+  EXPECT_EQ(chance.value(), 0.5);
+  chance.Learn(4, 0);  // of which one was checked
+  EXPECT_DOUBLE_EQ(chance.value(), 0.45);
+  chance.Learn(2, 2);
+  EXPECT_DOUBLE_EQ(chance.value(), 1 - 0.55 * 0.9 * 0.9);
+  for (int i = 0; i < 1000; ++i) chance.Learn(8, 8);
+  EXPECT_GT(chance.value(), 0.99);
+  EXPECT_LT(chance.value(), 1);
+  for (int i = 0; i < 1000; ++i) chance.Learn(8, 0);
+  EXPECT_LT(chance.value(), 0.01);
+  EXPECT_GT(chance.value(), 0);
   // What it knows of is long ago.
-  for (int i = 0; i < 1000; ++i) drafter.Skip();
-  EXPECT_NEAR(drafter.chance(), 0.5, 0.01);
+  for (int i = 0; i < 1000; ++i) chance.Skip();
+  EXPECT_NEAR(chance.value(), 0.5, 0.01);
 }
 
 }  // namespace

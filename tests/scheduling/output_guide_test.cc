@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -76,6 +77,17 @@ TEST(VocabularyTest, TokensThatBeginAlikeShareNodes) {
                                 "c", "cab"));
 }
 
+TEST(VocabularyTest, FindsTheLongestToken) {
+  const std::shared_ptr<const Vocabulary> words = Words();
+  EXPECT_EQ(words->Longest("abcab"), 6);
+  EXPECT_EQ(words->Longest("abb"), 5);
+  EXPECT_EQ(words->Longest("a"), 2);  // of two
+  EXPECT_EQ(words->Longest("caca"), 4);
+  EXPECT_EQ(words->Longest("!a"), 9);
+  EXPECT_EQ(words->Longest("x"), std::nullopt);
+  EXPECT_EQ(words->Longest(""), std::nullopt);
+}
+
 TEST(GuidedOutputTest, AllowsWhatTheGrammarGoesOnWith) {
   GuidedOutput output(Guide(AbcOnce));
   ASSERT_EQ(*output.Follow({}, {kEnd}, true, nullptr),
@@ -134,6 +146,107 @@ TEST(GuidedOutputTest, HeedsTheTokensThatAreAllowedBesides) {
   GuidedOutput stuck(Guide(AbcOnce));
   EXPECT_EQ(stuck.Follow({}, {kEnd}, true, &useless).status().message(),
             "no token that may come out is one that the grammar allows next");
+}
+
+// Tokens as they are.
+std::vector<std::vector<TokenId>> Tokens(
+    const std::vector<std::shared_ptr<const TokenMask>>& masks) {
+  std::vector<std::vector<TokenId>> tokens;
+  for (const auto& mask : masks) tokens.push_back(mask->Tokens());
+  return tokens;
+}
+
+TEST(GuidedOutputTest, LooksAheadAsFarAsIsKnown) {
+  const std::shared_ptr<OutputGuide> guide = Guide(AbcMany);
+  GuidedOutput output(guide);
+  ASSERT_TRUE(output.Follow({}, {kEnd}, true, nullptr).ok());
+  const std::vector<TokenId> more = {2, 8, 6, 5};  // a bc abc ab
+  EXPECT_EQ(Tokens(output.LookAhead(more, {kEnd}, nullptr)).size(), 0u);
+  // Another sequence has found what follows.
+  GuidedOutput other(guide);
+  std::vector<std::vector<TokenId>> expected;
+  for (size_t i = 1; i <= more.size(); ++i) {
+    ASSERT_TRUE(
+        other.Follow(absl::MakeConstSpan(more).first(i), {kEnd}, true, nullptr)
+            .ok());
+    expected.push_back(Allowed(other));
+  }
+  EXPECT_EQ(Tokens(output.LookAhead(more, {kEnd}, nullptr)), expected);
+  EXPECT_THAT(Allowed(output), ElementsAre(2, 5, 6, 7));  // as before
+  // Up to what may not come, has no text, or is the end.
+  EXPECT_EQ(
+      Tokens(output.LookAhead(std::vector<TokenId>{2, 8, 9}, {kEnd}, nullptr)),
+      (std::vector<std::vector<TokenId>>{expected[0], expected[1]}));
+  for (const TokenId token : {kEnd, 30, 3}) {
+    EXPECT_EQ(output.LookAhead(std::vector<TokenId>{6, token}, {kEnd}, nullptr)
+                  .size(),
+              1u)
+        << token;
+  }
+  EXPECT_EQ(output.LookAhead(std::vector<TokenId>{6, 6}, {6}, nullptr).size(),
+            0u);
+  // Of some tokens alone.
+  const TokenMask among(kVocab, {2, 3, 4, 8});
+  EXPECT_EQ(Tokens(output.LookAhead(more, {kEnd}, &among)),
+            (std::vector<std::vector<TokenId>>{{3, 8}, {2}}));
+}
+
+// What is not known any more is not guessed at.
+TEST(GuidedOutputTest, LooksAheadOfNothingThatIsForgotten) {
+  const std::shared_ptr<OutputGuide> guide = Guide(AbcMany);
+  GuidedOutput output(guide);
+  const std::vector<TokenId> more = {2, 8};
+  for (const size_t said : {1, 2}) {
+    ASSERT_TRUE(output
+                    .Follow(absl::MakeConstSpan(more).first(said), {kEnd}, true,
+                            nullptr)
+                    .ok());
+  }
+  GuidedOutput other(guide);
+  ASSERT_TRUE(other.Follow({}, {kEnd}, true, nullptr).ok());
+  EXPECT_EQ(other.LookAhead(more, {kEnd}, nullptr).size(), 2u);
+  guide->Forget();
+  EXPECT_EQ(other.LookAhead(more, {kEnd}, nullptr).size(), 0u);
+  EXPECT_THAT(other.Forced(4), ElementsAre());
+}
+
+// Nothing may follow the last one: it is not looked at.
+TEST(GuidedOutputTest, LooksNotBehindTheEnd) {
+  const std::shared_ptr<OutputGuide> guide = Guide(AbcOnce);
+  for (int i = 0; i < 2; ++i) {
+    GuidedOutput output(guide);
+    ASSERT_TRUE(output.Follow({}, {kEnd}, true, nullptr).ok());
+    EXPECT_EQ(
+        output.LookAhead(std::vector<TokenId>{2, 8}, {kEnd}, nullptr).size(),
+        i == 0 ? 0u : 1u);
+    ASSERT_TRUE(
+        output.Follow(std::vector<TokenId>{2}, {kEnd}, true, nullptr).ok());
+  }
+}
+
+TEST(GuidedOutputTest, KnowsWhatMustCome) {
+  // "abcab", then "!" or the end; or "bc".
+  const std::shared_ptr<OutputGuide> guide = Guide([](GrammarBuilder& b) {
+    const Expression optional[] = {b.Literal("abcab"),
+                                   b.Optional(b.Literal("!"))};
+    const Expression either[] = {b.Sequence(optional), b.Literal("bc")};
+    return b.Choice(either);
+  });
+  const auto forced = [&](const std::vector<TokenId>& said, int32_t most) {
+    GuidedOutput output(guide);
+    const auto next = output.Follow(said, {kEnd}, true, nullptr);
+    EXPECT_TRUE(next.ok()) << next.status();
+    return output.Forced(most);
+  };
+  EXPECT_THAT(forced({}, 4), ElementsAre());
+  // The rest of it, by the longest tokens, bc ab; once somebody was there.
+  EXPECT_THAT(forced({2}, 4), ElementsAre(8));
+  EXPECT_THAT(forced({2, 8}, 4), ElementsAre(5));
+  EXPECT_THAT(forced({2}, 4), ElementsAre(8, 5));
+  EXPECT_THAT(forced({2}, 1), ElementsAre(8));
+  EXPECT_THAT(forced({6}, 4), ElementsAre(5));
+  EXPECT_THAT(forced({6, 5}, 4), ElementsAre());
+  EXPECT_THAT(forced({3}, 4), ElementsAre(4));
 }
 
 TEST(GuidedOutputTest, SaysWhatItDoesNotAllow) {

@@ -16,6 +16,7 @@ TEST_P(DraftsTest, StepsThatCheckGuessesGiveWhatSingleStepsGive) {
   for (const float temperature : {0.0f, 0.9f}) {
     ExpectGuessesChangeNothing(
         *engine, {.sampling = {.temperature = temperature, .seed = 5},
+                  .masks = temperature > 0,
                   .want_logits = true});
   }
 }

@@ -100,6 +100,8 @@ TEST_F(DraftsTest, HoweverTokensAreDrawn) {
       engine->model().vocab_size, allowed);
   ExpectGuessesChangeNothing(*engine, how);
   how = Drawn();
+  how.masks = true;
+  ExpectGuessesChangeNothing(*engine, how);
   how.want_logits = true;
   ExpectGuessesChangeNothing(*engine, how);
 }
