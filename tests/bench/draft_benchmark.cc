@@ -12,7 +12,8 @@
 // and without, by the decode worker's own scheduler and what it has learned of
 // the cost of steps, in turns; tokens per second of both (medians of --rounds),
 // their ratio, tokens per step, and which share of the guesses came true. The
-// answers are compared: any difference ends the program.
+// last is JSON that a schema describes, whose masks were found in a round
+// before. The answers are compared: any difference ends the program.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -27,11 +28,14 @@
 #include "absl/time/time.h"
 #include "common/log.h"
 #include "engine/engine_factory.h"
+#include "router/output_format/response_grammars.h"
 #include "router/text/tokenizer.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/decode_scheduler.h"
+#include "scheduling/output_guide.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_cost.h"
+#include "scheduling/vocabulary.h"
 
 namespace baton {
 namespace {
@@ -43,6 +47,23 @@ using scheduling::StepPlan;
 
 constexpr int32_t kContext = 512;
 constexpr int32_t kAnswer = 256;
+
+// A list of four things that are described alike.
+constexpr char kSchema[] = R"({
+  "type": "object",
+  "properties": {"children": {"type": "array", "minItems": 4, "maxItems": 4,
+    "items": {
+      "type": "object",
+      "properties": {
+        "name": {"type": "string", "maxLength": 10},
+        "age": {"type": "integer", "minimum": 1, "maximum": 12},
+        "favourite_toy": {"enum": ["ball", "doll", "train"]}
+      },
+      "required": ["name", "age", "favourite_toy"],
+      "additionalProperties": false}}},
+  "required": ["children"],
+  "additionalProperties": false
+})";
 
 struct Flags {
   std::string model = "models/stories";
@@ -118,6 +139,7 @@ struct Way {
   std::vector<double> per_second;
   int64_t tokens = 0, steps = 0, checked = 0, right = 0;
   std::vector<std::vector<TokenId>> answers;
+  std::shared_ptr<scheduling::OutputGuide> guide;  // null: any text
 
   // The answers to `prompts`, all at once.
   void Run(engine::Engine& engine,
@@ -134,12 +156,14 @@ struct Way {
           scheduling::StopParams{.max_output_tokens = kAnswer}));
       sequences[i]->blocks() = *pool.Allocate(
           engine.kv_layout().BlocksFor(sequences[i]->MaxComputed()));
+      if (guide != nullptr) CHECK(sequences[i]->Guide(guide).ok());
       scheduler.Add(sequences[i].get());
     }
     double seconds = 0;
     int64_t said = 0;
     while (scheduler.num_running() > 0) {
       const bool prompts_wait = scheduler.NumPrompts() > 0;
+      const absl::Time turn_started = absl::Now();
       const StepPlan plan = scheduler.Plan({.cost = cost.cost()});
       const absl::Time started = absl::Now();
       const scheduling::StepResult result =
@@ -171,7 +195,7 @@ struct Way {
         if (sequence.finished().has_value()) scheduler.Remove(sequence.id());
       }
       if (prompts_wait) continue;
-      seconds += took;
+      seconds += absl::ToDoubleSeconds(absl::Now() - turn_started);
       said += came;
       ++steps;
       tokens += came;
@@ -182,6 +206,25 @@ struct Way {
       answers.push_back(sequence->tokens());
   }
 };
+
+std::shared_ptr<scheduling::OutputGuide> MakeGuide(
+    const router::Tokenizer& tokenizer, int32_t vocab_size) {
+  v1::ResponseFormat format;
+  format.set_json_schema(kSchema);
+  const auto grammar = router::MakeGrammar(format);
+  CHECK(grammar.ok()) << grammar.status();
+  std::vector<std::string> texts;
+  for (TokenId token = 0; token < tokenizer.vocab_size(); ++token) {
+    texts.push_back(tokenizer.IsSpecial(token) ? ""
+                                               : tokenizer.TokenBytes(token));
+  }
+  auto guide = scheduling::OutputGuide::Make(
+      **grammar,
+      std::make_shared<const scheduling::Vocabulary>(std::move(texts)),
+      vocab_size);
+  CHECK(guide.ok()) << guide.status();
+  return *std::move(guide);
+}
 
 void MeasureTexts(engine::Engine& engine, const Flags& flags) {
   auto tokenizer = router::Tokenizer::Load(flags.model);
@@ -197,10 +240,13 @@ void MeasureTexts(engine::Engine& engine, const Flags& flags) {
     const char* name;
     std::string prompt;
     float temperature;
+    bool guided = false;
   } kTexts[] = {
       {"a story, greedy", "Once upon a time", 0},
       {"a story, sampled at 1", "Once upon a time", 1},
       {"a story told again", story + story + "Once upon a time there was", 0},
+      {"JSON of a schema, sampled at 0.7", "There were four children.", 0.7f,
+       true},
   };
   printf(
       "\n| text | streams | tokens/s | with guesses | ratio | tokens a step | "
@@ -213,6 +259,12 @@ void MeasureTexts(engine::Engine& engine, const Flags& flags) {
           static_cast<size_t>(streams), *prompt);
       Way without, with;
       with.drafts = flags.drafts;
+      if (text.guided) {
+        without.guide = MakeGuide(**tokenizer, engine.model().vocab_size);
+        with.guide = MakeGuide(**tokenizer, engine.model().vocab_size);
+        Way(without).Run(engine, prompts, text.temperature);
+        Way(with).Run(engine, prompts, text.temperature);
+      }
       for (int round = 0; round < flags.rounds; ++round) {
         without.Run(engine, prompts, text.temperature);
         with.Run(engine, prompts, text.temperature);
