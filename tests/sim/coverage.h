@@ -63,6 +63,8 @@ enum class Covered {
   kRanAhead,
   kDualRanAhead,
   kOverAhead,  // a step had a sequence that was over before it ran
+  kGuessed,    // a stream's step had guesses at its next tokens
+  kGuessedRight,
   // Of decode workers that ran out of blocks.
   kPreempted,    // back to the router
   kSwapped,      // KV to the host's memory
@@ -132,6 +134,8 @@ inline constexpr std::array<const char*,
                      "ran_ahead",
                      "dual_ran_ahead",
                      "over_ahead",
+                     "guessed",
+                     "guessed_right",
                      "preempted",
                      "swapped",
                      "brought_back",

@@ -43,13 +43,15 @@ SlotWords SlotContent(uint64_t before, TokenId token, int32_t position,
 }
 
 // The token number `index` of an output, from the digests of all slots of each
-// layer; none of `forbidden`.
+// layer; none of `forbidden`. Of a third of all requests a few tokens come
+// again and again, so that there is something to guess.
 TokenId Draw(const std::array<uint64_t, kNumLayers>& layers, uint64_t seed,
              int32_t index, absl::Span<const TokenId> forbidden) {
   uint64_t hash = Mix(seed, static_cast<uint64_t>(index));
   for (uint64_t layer : layers) hash = Mix(hash, layer);
+  const int32_t tokens = seed % 3 == 0 ? 5 : kVocabSize;
   for (;;) {
-    const auto token = static_cast<TokenId>(hash % kVocabSize);
+    const auto token = static_cast<TokenId>(hash % tokens);
     if (std::find(forbidden.begin(), forbidden.end(), token) ==
         forbidden.end()) {
       return token;
@@ -231,18 +233,19 @@ void SimEngine::Score(const PlannedSequence& planned, StepResult* result) {
   }
 }
 
-SampledToken SimEngine::Sample(const PlannedSequence& planned) {
+SampledToken SimEngine::Sample(const PlannedSequence& planned, int32_t sample) {
   std::array<uint64_t, kNumLayers> layers{};
   SlotWords slot;
-  const int32_t count =
-      planned.first_position + static_cast<int32_t>(planned.tokens.size());
+  const int32_t count = planned.first_position +
+                        static_cast<int32_t>(planned.tokens.size()) -
+                        planned.num_drafts + sample;
   for (int32_t layer = 0; layer < kNumLayers; ++layer) {
     for (int32_t position = 0; position < count; ++position) {
       std::memcpy(slot.data(), SlotOf(planned, layer, position), kSlotBytes);
       layers[layer] = Mix(layers[layer], Digest(slot));
     }
   }
-  const int32_t index = planned.sample_index();
+  const int32_t index = planned.sample_index() + sample;
   SampledToken sampled;
   sampled.sequence = planned.sequence;
   sampled.token =
@@ -292,7 +295,14 @@ StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
   StepResult result;
   for (const PlannedSequence& planned : plan.sequences) {
     Score(planned, &result);
-    if (planned.sample) result.sampled.push_back(Sample(planned));
+    for (int32_t i = 0; i < planned.num_samples(); ++i) {
+      result.sampled.push_back(Sample(planned, i));
+    }
+    if (planned.num_drafts > 0 &&
+        result.sampled.end()[-planned.num_samples()].token ==
+            planned.tokens[planned.tokens.size() - planned.num_drafts]) {
+      hooks_.on_right_guess();
+    }
   }
   return result;
 }
@@ -304,17 +314,20 @@ StepResult SimEngine::ExecuteBeside(const StepPlan& plan,
   for (const PlannedSequence& planned : plan.sequences) {
     CHECK(!planned.follows);
     if (planned.sample) running_.push_back(planned.sequence);
+    guesses_ |= planned.num_drafts > 0;
   }
   // Tables of blocks may be others afterwards.
   StepResult result = Execute(plan, on_layer_done);
   meanwhile();
   running_.clear();
+  guesses_ = false;
   FollowUp(/*was_ahead=*/false, &result);
   return result;
 }
 
 bool SimEngine::RunAhead(const StepPlan& plan) {
   CHECK(!running_.empty() && !plan.sequences.empty());
+  CHECK(!guesses_) << "what comes behind guesses is not known";
   CHECK(!ahead_.has_value());
   if (hooks_.chance(0.1)) return false;
   hooks_.on_plan(plan);
@@ -375,7 +388,7 @@ StepResult SimEngine::Run(Ahead* ahead, const StepResult& before) {
     hooks_.interlude();
   }
   for (const PlannedSequence& planned : ahead->plan.sequences) {
-    result.sampled.push_back(Sample(planned));
+    result.sampled.push_back(Sample(planned, 0));
   }
   return result;
 }

@@ -63,6 +63,8 @@ class SimEngine final : public engine::Engine {
     std::function<bool(double)> chance = nullptr;
     // Before such a step runs, which is at any time until it is awaited.
     std::function<void(const scheduling::StepPlan&)> on_ahead = nullptr;
+    // When a guess at what a sequence says next was right.
+    std::function<void()> on_right_guess = nullptr;
   };
 
   // With `staged_blocks` its KV lies on a device, with such a stage.
@@ -81,6 +83,7 @@ class SimEngine final : public engine::Engine {
   }
   SimStage* kv_stage() const override { return stage_.get(); }
   bool runs_on_device() const override { return stage_ != nullptr; }
+  int32_t max_drafts() const override { return engine::kMaxDrafts; }
   // Wherever it lies.
   absl::Span<std::byte> memory() { return absl::MakeSpan(memory_); }
 
@@ -127,7 +130,9 @@ class SimEngine final : public engine::Engine {
   // What comes of the part's targets, from the KV of the tokens before them.
   void Score(const scheduling::PlannedSequence& planned,
              scheduling::StepResult* result);
-  scheduling::SampledToken Sample(const scheduling::PlannedSequence& planned);
+  // That which `sample` says (PlannedSequence::num_samples).
+  scheduling::SampledToken Sample(const scheduling::PlannedSequence& planned,
+                                  int32_t sample);
 
   const Hooks hooks_;
   const std::string identity_ = "sim";
@@ -139,6 +144,7 @@ class SimEngine final : public engine::Engine {
   std::unique_ptr<SimStage> stage_;  // null: there is none
   // Of the step under way, while RunAhead may be called.
   std::vector<SequenceId> running_;
+  bool guesses_ = false;  // it has some
   std::optional<Ahead> ahead_;
   // What is known of the step before it; and its own result, if it has run.
   scheduling::StepResult before_;

@@ -36,7 +36,9 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
                .interlude = [this] { Interlude(); },
                .copied = [this] { return world_->dice.Chance(0.7); },
                .chance = [this](double p) { return world_->dice.Chance(p); },
-               .on_ahead = [this](const auto& step) { CheckAhead(step); }},
+               .on_ahead = [this](const auto& step) { CheckAhead(step); },
+               .on_right_guess =
+                   [this] { world_->coverage.Add(Covered::kGuessedRight); }},
               place.role == v1::WORKER_ROLE_PREFILL
                   ? plan.prefill_staged_blocks
                   // Each side has half of them.
@@ -51,6 +53,8 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
   options.prefix_cache = plan.prefix_cache;
   options.drain_seconds = 1;
   options.output_reserve = plan.output_reserve;
+  options.draft_tokens = plan.draft_tokens;
+  options.draft_always = true;
   options.swap_memory_bytes =
       plan.swap_blocks * engine_.kv_layout().block_bytes();
   options.swap_seconds = plan.swap_seconds;
@@ -298,6 +302,9 @@ void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
     if (place_.dual) world_->coverage.Add(Covered::kDualRanAhead);
   }
   if (Is(v1::WORKER_ROLE_PREFILL)) NoteHits(view, plan);
+  for (const scheduling::PlannedSequence& planned : plan.sequences) {
+    world_->coverage.Add(Covered::kGuessed, planned.num_drafts > 0);
+  }
 }
 
 void SimWorker::CheckAhead(const scheduling::StepPlan& plan) {

@@ -57,6 +57,9 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
     plan_.offload_places = offload_dice.Between(2, 24);
   }
 
+  Dice draft_dice(Mix(seed, 8));
+  if (draft_dice.Chance(0.4)) plan_.draft_tokens = draft_dice.Between(1, 8);
+
   world_.awake = [this](int party) { return Awake(party); };
   world_.data.reorder = true;
   world_.data.notice_apart = true;

@@ -4,6 +4,7 @@
 // groups of warps where the GPU has them ("groups"), in steps of so many tokens
 // ("by512", ...: what --token-budget costs), and decode steps as a decode
 // worker runs them, each given before the one before it is done ("ahead"), with
+// guesses at each sequence's next tokens ("drafts1", ...: so many each), with
 // kernels that do not begin before others end ("waits"), with as much memory of
 // blocks as there is and little of the first cache ("split"), or on the kernels
 // that all devices have ("tiles"). Prints a table, and ends with 1 where there
@@ -92,6 +93,12 @@ class Benchmark final {
         Decode("decode", batch, context);
         Decode("ahead", batch, context);
       }
+      for (const int32_t drafts : {1, 3, 7, 15}) {
+        Decode("drafts" + std::to_string(drafts), 1, context, drafts);
+        if (drafts < 7) {
+          Decode("drafts" + std::to_string(drafts), 8, context, drafts);
+        }
+      }
     }
     if (kernels_.wide) {
       DeviceKernels tiles = kernels_;
@@ -151,10 +158,12 @@ class Benchmark final {
     return static_cast<double>(layout_.block_bytes()) / layout_.block_size;
   }
 
-  void Decode(const char* what, int32_t batch, int32_t context) {
+  // Of `context` tokens, the last `drafts` are guesses.
+  void Decode(const std::string& what, int32_t batch, int32_t context,
+              int32_t drafts = 0) {
     const int32_t blocks = layout_.BlocksFor(context + 1);
     if (batch * blocks > layout_.num_blocks) {
-      std::printf("%-8s %6d %8d  KV memory is too small\n", what, batch,
+      std::printf("%-8s %6d %8d  KV memory is too small\n", what.c_str(), batch,
                   context);
       return;
     }
@@ -167,18 +176,18 @@ class Benchmark final {
       histories[i].assign(context, 100 + i);
       scheduling::PlannedSequence s;
       s.sequence = SequenceId{static_cast<uint64_t>(i)};
-      s.tokens = absl::MakeSpan(histories[i]).last(1);
-      s.first_position = context - 1;
+      s.tokens = absl::MakeSpan(histories[i]).last(1 + drafts);
+      s.first_position = context - 1 - drafts;
+      s.num_drafts = drafts;
       s.blocks = tables[i];
       s.sample = true;
       s.sampling = &greedy_;
-      s.history = histories[i];
+      s.history = absl::MakeSpan(histories[i]).first(context - drafts);
       s.prompt_length = 1;
       plan.sequences.push_back(s);
     }
-    const double seconds = std::string(what) == "ahead"
-                               ? MedianAhead(plan, 5, 30)
-                               : MedianOf({plan}, 5, 30);
+    const double seconds =
+        what == "ahead" ? MedianAhead(plan, 5, 30) : MedianOf({plan}, 5, 30);
     const double bytes =
         static_cast<double>(random_.weights.matrix_bytes -
                             random_.all_expert_bytes +
@@ -276,11 +285,11 @@ class Benchmark final {
     return seconds[seconds.size() / 2];
   }
 
-  void Print(const char* what, int32_t batch, int32_t tokens, double seconds,
-             double bound) const {
+  void Print(const std::string& what, int32_t batch, int32_t tokens,
+             double seconds, double bound) const {
     std::printf("%-8s %-8s %6d %8d %10.3f %10.3f %8.2f\n",
-                std::string(WeightFormatName(format_)).c_str(), what, batch,
-                tokens, seconds * 1e3, bound * 1e3, bound / seconds);
+                std::string(WeightFormatName(format_)).c_str(), what.c_str(),
+                batch, tokens, seconds * 1e3, bound * 1e3, bound / seconds);
     std::fflush(stdout);
   }
 
