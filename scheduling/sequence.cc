@@ -11,9 +11,8 @@ namespace {
 
 // How many of so many guesses are worth it, each of which comes true with that
 // chance; `before` of them come first, and are not checked.
-int32_t CountWorth(
-    int32_t before, int32_t size, double each,
-    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+int32_t CountWorth(int32_t before, int32_t size, double each,
+                   Sequence::Worth worth) {
   double chance = 1;
   for (int32_t i = 0; i < before; ++i) chance *= each;
   int32_t count = 0;
@@ -114,9 +113,8 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   plan->sequences.push_back(planned);
 }
 
-void Sequence::AppendDrafted(
-    StepPlan* plan, int32_t most, int32_t block_size,
-    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
+                             Worth worth) {
   CHECK_EQ(uncomputed(), 1);
   AppendTo(plan, 1);
   most = MostGuesses(/*unknown=*/0, most, block_size);
@@ -138,9 +136,7 @@ void Sequence::AppendDrafted(
   planned.allowed_after_drafts = allowed_after_drafts_;
 }
 
-bool Sequence::MayDraft(
-    int32_t most, int32_t block_size,
-    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
+bool Sequence::MayDraft(int32_t most, int32_t block_size, Worth worth) {
   CHECK(CanFollow());
   most = MostGuesses(/*unknown=*/1, most, block_size);
   if (most <= 0) return false;

@@ -130,20 +130,20 @@ class Sequence final {
   // REQUIRES: max_tokens >= 1, not finished, blocks for those tokens.
   void AppendTo(StepPlan* plan, int32_t max_tokens) const;
 
+  // Whether the `count`-th guess, which comes true with that chance, those
+  // before it included, is worth checking.
+  using Worth = absl::FunctionRef<bool(int32_t count, double chance)>;
   // Appends the last token and up to `most` guesses at what comes after it, as
-  // far as they are worth checking: `worth` is asked of the `count`-th, which
-  // comes true with that chance, those before it included. Nothing is guessed
+  // far as they are worth it. Nothing is guessed
   // of sequences whose next draw depends on more than the model and a grammar
   // (penalties, tokens that may not come yet), or beyond what they may say, or
   // have blocks for. REQUIRES: as AppendTo, and one token is uncomputed.
-  void AppendDrafted(
-      StepPlan* plan, int32_t most, int32_t block_size,
-      absl::FunctionRef<bool(int32_t count, double chance)> worth);
+  void AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
+                     Worth worth);
   // Whether there are such guesses at what comes after the token that a running
   // step samples, if the guess at that token comes true, too: to run it before
   // it is known would leave them unchecked. REQUIRES: as CanFollow.
-  bool MayDraft(int32_t most, int32_t block_size,
-                absl::FunctionRef<bool(int32_t count, double chance)> worth);
+  bool MayDraft(int32_t most, int32_t block_size, Worth worth);
   // Whether it has blocks for so many guesses, of those that it may come to
   // have computed, or nothing was to be guessed yet.
   bool HasRoomToGuess(int32_t most, int32_t block_size) const;
@@ -190,7 +190,6 @@ class Sequence final {
   // How many tokens may be guessed, of `most`, when `unknown` more than are
   // known were said by then.
   int32_t MostGuesses(int32_t unknown, int32_t most, int32_t block_size) const;
-  using Worth = absl::FunctionRef<bool(int32_t count, double chance)>;
   // Guesses that are worth checking, by what followed before: first `unknown`
   // that are not checked. And by the grammar. Valid until the next call.
   absl::Span<const TokenId> LookUp(int32_t unknown, int32_t most, Worth worth);
