@@ -134,10 +134,10 @@ class Sequence final {
   // before it included, is worth checking.
   using Worth = absl::FunctionRef<bool(int32_t count, double chance)>;
   // Appends the last token and up to `most` guesses at what comes after it, as
-  // far as they are worth it. Nothing is guessed
-  // of sequences whose next draw depends on more than the model and a grammar
-  // (penalties, tokens that may not come yet), or beyond what they may say, or
-  // have blocks for. REQUIRES: as AppendTo, and one token is uncomputed.
+  // far as they are worth it. Nothing is guessed of sequences whose next draw
+  // depends on more than the model and a grammar (penalties, tokens that may
+  // not come yet), or beyond what they may say, or have blocks for.
+  // REQUIRES: as AppendTo, and one token is uncomputed.
   void AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
                      Worth worth);
   // Whether there are such guesses at what comes after the token that a running

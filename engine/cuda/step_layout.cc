@@ -57,8 +57,7 @@ std::vector<Pass> CutIntoPasses(const scheduling::StepPlan& plan,
         room = max_rows;
       }
       const int32_t count = std::min(room, tokens - first);
-      passes.back().push_back({static_cast<int32_t>(s), first, count,
-                               /*last=*/first + count == tokens});
+      passes.back().push_back({static_cast<int32_t>(s), first, count});
       first += count;
       room -= count;
     }

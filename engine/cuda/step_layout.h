@@ -19,7 +19,6 @@ struct SequencePart {
   int32_t sequence = 0;  // index in the plan
   int32_t first = 0;     // of its tokens
   int32_t count = 0;
-  bool last = false;  // whether its tokens end here
 };
 using Pass = std::vector<SequencePart>;
 

@@ -37,6 +37,27 @@ TEST_F(SamplePlanTest, TheDrawIsThatOfSeedAndIndex) {
   EXPECT_TRUE(lists_.edits.empty());
 }
 
+TEST_F(SamplePlanTest, GuessesHaveDrawsAndMasksOfTheirOwn) {
+  params_.seed = 99;
+  const scheduling::TokenMask masks[] = {{100, {1}}, {100, {2}}, {100, {3}}};
+  const scheduling::TokenMask* const after_drafts[] = {&masks[1], &masks[2]};
+  sequence_.num_drafts = 2;
+  sequence_.allowed = &masks[0];
+  sequence_.allowed_after_drafts = after_drafts;
+  for (int32_t i = 0; i < 3; ++i) {
+    const SampleRow row = PlanSample(sequence_, i, 100, &lists_);
+    EXPECT_EQ(row.uniform, UniformDraw(99, 3 + i));
+    ASSERT_EQ(row.mask, 1 + i);
+    EXPECT_EQ(lists_.masks[i], &masks[i]);
+    std::vector<float> logits(100, 0.0f);
+    EXPECT_EQ(DrawOnHost(sequence_, i, absl::MakeSpan(logits)).token, 1 + i);
+  }
+  // Where that does not change, all have the same.
+  sequence_.allowed_after_drafts = {};
+  PlanSample(sequence_, 2, 100, &lists_);
+  EXPECT_EQ(lists_.masks.back(), &masks[0]);
+}
+
 TEST_F(SamplePlanTest, PenaltiesCountTheOutput) {
   params_.presence_penalty = 1.0f;
   SampleRow row = PlanSample(sequence_, 0, 100, &lists_);

@@ -56,11 +56,11 @@ TEST_F(StepLayoutTest, CutsLongStepsInTheOrderOfThePlan) {
     rows += here;
   }
   EXPECT_EQ(rows, 15);
-  EXPECT_FALSE(passes[0][0].last);
+  EXPECT_EQ(passes[0][0].count, 4);
   EXPECT_EQ(passes[1][0].first, 4);
-  EXPECT_TRUE(passes[1][0].last);
+  EXPECT_EQ(passes[1][0].count, 1);
   EXPECT_EQ(passes[1][1].sequence, 1);
-  EXPECT_TRUE(passes[3].back().last);
+  EXPECT_EQ(passes[3].back().first + passes[3].back().count, 9);
   EXPECT_TRUE(CutIntoPasses(StepPlan(), 4).empty());
 }
 
@@ -205,6 +205,51 @@ TEST_F(StepLayoutTest, DecodePasses) {
   EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
   plan.sequences.back() = Sequence(3, 2, true);
   EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
+  EXPECT_TRUE(HasSeveralRows(CutIntoPasses(plan, 10)[0]));
+  // The last token of a prompt, where that is by itself.
+  const std::vector<Pass> passes = CutIntoPasses(plan, 3);
+  EXPECT_FALSE(IsDecodePass(plan, passes[0]));
+  EXPECT_TRUE(IsDecodePass(plan, passes[1]));
+  EXPECT_FALSE(HasSeveralRows(passes[1]));
+}
+
+TEST_F(StepLayoutTest, GuessesAreSingleTokens) {
+  StepPlan plan;
+  plan.sequences = {Sequence(30, 4, true), Sequence(50, 1, true)};
+  plan.sequences[0].num_drafts = 3;
+  EXPECT_TRUE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
+  EXPECT_TRUE(HasSeveralRows(CutIntoPasses(plan, 10)[0]));
+  StepLayout layout = Whole(plan);
+  EXPECT_TRUE(layout.full.whole.empty());
+  ASSERT_EQ(layout.full.single.size(), 5u);
+  ASSERT_EQ(layout.logit_rows.size(), 5u);
+  for (int32_t i = 0; i < 4; ++i) {
+    const QueryTile& tile = layout.full.single[i];
+    EXPECT_EQ(tile.rows, 1);
+    EXPECT_EQ(tile.first_position, 30 + i);
+    EXPECT_EQ(tile.block_table, 0);
+    EXPECT_EQ(layout.logit_rows[i].row, i);
+    EXPECT_EQ(layout.logit_rows[i].sequence, 0);
+    EXPECT_EQ(layout.logit_rows[i].token, i);
+  }
+  // Wherever they are cut.
+  const std::vector<Pass> passes = CutIntoPasses(plan, 3);
+  ASSERT_EQ(passes.size(), 2u);
+  EXPECT_TRUE(IsDecodePass(plan, passes[1]));
+  EXPECT_FALSE(HasSeveralRows(passes[1]));
+  EXPECT_EQ(LayOut(plan, passes[0], options_).logit_rows.size(), 3u);
+  layout = LayOut(plan, passes[1], options_);
+  ASSERT_EQ(layout.logit_rows.size(), 2u);
+  EXPECT_EQ(layout.logit_rows[0].token, 3);
+  EXPECT_EQ(layout.full.single[0].first_position, 33);
+  // Beside a prompt, whose rows alone are a prompt's.
+  options_.group_attention = true;
+  plan.sequences.push_back(Sequence(0, kGroupAttentionRows - 1, true));
+  EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 1000)[0]));
+  layout = Whole(plan);
+  EXPECT_EQ(layout.full.single.size(), 5u);
+  EXPECT_EQ(layout.full.tile_queries, kTileQueries);
+  EXPECT_EQ(layout.logit_rows.size(), 6u);
 }
 
 }  // namespace

@@ -11,9 +11,8 @@
 // of a cluster that end while others read their memory, waits for what does not
 // come, kernels that do not wait for those before them (AwaitEarlierKernels),
 // and races, when the order of the threads, or of blocks, changes the result
-// (SetThreadOrder).
-// Tensor cores round as Hopper's do (tensor_cores.h). What it does not know:
-// time, and the rounding of fast functions.
+// (SetThreadOrder). Tensor cores round as Hopper's do (tensor_cores.h). What it
+// does not know: time, and the rounding of fast functions.
 //
 // Used by one thread.
 #pragma once
