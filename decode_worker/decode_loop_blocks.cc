@@ -108,6 +108,7 @@ void DecodeLoop::GrowBlocks() {
 }
 
 void DecodeLoop::GrowForGuesses() {
+  if (options_.draft_tokens == 0) return;
   int32_t free = FreeForOthers();
   for (Sequence* sequence : scheduler_.running()) {
     if (free == 0) return;
