@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -27,11 +26,6 @@ using scheduling::StepPlan;
 
 class DraftsTest : public DeviceTest {
  protected:
-  static std::unique_ptr<CudaEngine> Make(
-      const EngineOptions& options,
-      const ForwardPassOptions& pass = SmallPass()) {
-    return MakeCuda(options, pass);
-  }
   static GuessedOutput Drawn() {
     return {.sampling = {.temperature = 0.9f, .seed = 5}};
   }
@@ -45,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Models, DraftsOfModelsTest,
                          [](const auto& info) { return info.param; });
 
 TEST_P(DraftsOfModelsTest, StepsThatCheckThemGiveWhatSingleStepsGive) {
-  const auto engine = Make(OptionsFor(ModelDirOf(GetParam())));
+  const auto engine = MakeCuda(OptionsFor(ModelDirOf(GetParam())));
   ExpectGuessesChangeNothing(*engine, {.sampling = {.temperature = 0.0f}});
   ExpectGuessesChangeNothing(*engine, Drawn());
 }
@@ -53,7 +47,7 @@ TEST_P(DraftsOfModelsTest, StepsThatCheckThemGiveWhatSingleStepsGive) {
 // Over the end of a span, as they run apart, and of a window.
 TEST_F(DraftsTest, BehindLongPrompts) {
   for (const char* model : {"mistral", "latent"}) {
-    const auto engine = Make(OptionsFor(ModelDirOf(model)));
+    const auto engine = MakeCuda(OptionsFor(ModelDirOf(model)));
     GuessedOutput how = Drawn();
     how.prompt = kSpanPositions - 10;
     ExpectGuessesChangeNothing(*engine, how);
@@ -63,7 +57,7 @@ TEST_F(DraftsTest, BehindLongPrompts) {
 TEST_F(DraftsTest, KeysAndValuesInBytes) {
   EngineOptions options = OptionsFor(ModelDirOf("llama"));
   options.kv_dtype = "int8";
-  ExpectGuessesChangeNothing(*Make(options), Drawn());
+  ExpectGuessesChangeNothing(*MakeCuda(options), Drawn());
 }
 
 // Kernel by kernel; and where a sequence's guesses are in several passes, or
@@ -72,21 +66,21 @@ TEST_F(DraftsTest, HoweverStepsAreRun) {
   const EngineOptions options = OptionsFor(ModelDirOf("llama"));
   ForwardPassOptions pass = SmallPass();
   pass.use_graphs = false;
-  ExpectGuessesChangeNothing(*Make(options, pass), Drawn());
+  ExpectGuessesChangeNothing(*MakeCuda(options, pass), Drawn());
   pass = SmallPass();
   pass.max_rows = 4;
-  ExpectGuessesChangeNothing(*Make(options, pass), Drawn());
+  ExpectGuessesChangeNothing(*MakeCuda(options, pass), Drawn());
   pass = SmallPass();
   pass.logit_bytes = 1;
-  ExpectGuessesChangeNothing(*Make(options, pass), Drawn());
+  ExpectGuessesChangeNothing(*MakeCuda(options, pass), Drawn());
   pass = SmallPass();
   pass.span_bytes = 1;
-  ExpectGuessesChangeNothing(*Make(options, pass), Drawn());
+  ExpectGuessesChangeNothing(*MakeCuda(options, pass), Drawn());
 }
 
 // What the device draws with, and what the host has to draw.
 TEST_F(DraftsTest, HoweverTokensAreDrawn) {
-  const auto engine = Make(OptionsFor(ModelDirOf("llama")));
+  const auto engine = MakeCuda(OptionsFor(ModelDirOf("llama")));
   GuessedOutput how = Drawn();
   how.sampling.top_k = 20;
   how.sampling.min_p = 0.01f;
@@ -116,7 +110,7 @@ TEST_F(DraftsTest, WithAdapters) {
   options.adapters.push_back({"adapter", dir});
   GuessedOutput how = Drawn();
   how.adapter = 0;
-  ExpectGuessesChangeNothing(*Make(options), how);
+  ExpectGuessesChangeNothing(*MakeCuda(options), how);
 }
 
 class SharedModelDraftsTest : public DraftsTest,
@@ -131,7 +125,7 @@ TEST_P(SharedModelDraftsTest, OfTwoDevices) {
   if (!OpenDevice(1).ok()) GTEST_SKIP() << "there is one device";
   EngineOptions options = OptionsFor(ModelDirOf(GetParam()));
   options.tensor_parallel = 2;
-  ExpectGuessesChangeNothing(*Make(options), Drawn());
+  ExpectGuessesChangeNothing(*MakeCuda(options), Drawn());
 }
 
 // The part of a plan that runs the last token but `drafts` of some, and those.
@@ -184,7 +178,7 @@ TEST_F(DraftsAndStepsAheadTest, NothingRunsAheadOfGuesses) {
   for (const int32_t max_rows : {256, 2}) {
     ForwardPassOptions pass = SmallPass();
     pass.max_rows = max_rows;
-    const auto engine = Make(options, pass);
+    const auto engine = MakeCuda(options, pass);
     for (const int32_t sequences : {1, 2}) {
       for (const int32_t drafts : {3, 1, 0}) {
         StepPlan plan;
@@ -206,7 +200,7 @@ TEST_F(DraftsAndStepsAheadTest, StepsAreGraphsFromTheStart) {
   options.decode_rows_at_start = 2;
   for (const int32_t at_start : {0, 16}) {
     options.drafts_at_start = at_start;
-    const auto engine = Make(options);
+    const auto engine = MakeCuda(options);
     for (const int32_t drafts : {1, 3, 6, 16}) {
       StepPlan plan;
       plan.sequences = {Guessing(1, drafts)};
