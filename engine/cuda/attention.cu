@@ -13,8 +13,9 @@ template <int kHeadDim, KvDtype kDtype>
 void RunKernels(const AttentionArgs& args, StreamHandle* stream) {
   if (args.max_spans > 0) {
     const bool few = args.num_heads <= 8 * args.num_kv_heads;
-    Launch(few ? SpanAttention<kHeadDim, kDtype, 1>
-               : SpanAttention<kHeadDim, kDtype, 2>,
+    Launch(args.span_rows > 1 ? SpanAttention<kHeadDim, kDtype, 2, true>
+           : few              ? SpanAttention<kHeadDim, kDtype, 1, false>
+                              : SpanAttention<kHeadDim, kDtype, 2, false>,
            "attention (spans)", AttentionShape(args), stream, args);
   } else {
     Launch(TileAttention<kHeadDim, kDtype>, "attention (tiles)",

@@ -225,17 +225,21 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 // One span of one token, whose warps share the work on each tile: of few tokens
 // there are few spans, and each should be over soon. The last one to be merges
 // all of them.
-// kHalves is 1 if no more than eight heads share a KV head.
-template <int kHeadDim, KvDtype kDtype, int kHalves>
+// kHalves is 1 if no more than eight heads share a KV head. With kSeveral tiles
+// have up to AttentionArgs::span_rows tokens.
+template <int kHeadDim, KvDtype kDtype, int kHalves, bool kSeveral>
 BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), kHeadDim > 128 ? 1 : 3)
 SpanAttention(AttentionArgs args) {
   constexpr int kParts = SpanParts(kHeadDim);
   // Which positions these are comes from the host, before a step's kernels.
   const QueryTile tile = args.tiles[BlockZ()];
-  const int32_t position = tile.first_position;
-  const int32_t spans = tile.rows == 0 ? 0 : SpansOf(position, args.window);
+  const int32_t first_position = tile.first_position;
+  const int32_t position =
+      kSeveral ? first_position + tile.rows - 1 : first_position;
+  const int32_t spans =
+      tile.rows == 0 ? 0 : SpansOfAll(first_position, position, args.window);
   const int32_t kv_head = BlockY();
-  const int32_t visible = FirstVisible(position, args.window);
+  const int32_t visible = FirstVisible(first_position, args.window);
   const int32_t span = visible / kSpanPositions + BlockX();
   const int32_t span_begin = span * kSpanPositions;
   const int32_t tile_begin = visible / kTilePositions * kTilePositions;
@@ -248,7 +252,7 @@ SpanAttention(AttentionArgs args) {
   if (BlockX() >= spans) return;
   unsigned char* const exchange =
       SharedMemory() + 2 * StageBytes(kDtype, kHeadDim);
-  const bool makes_heads = args.heads.qkv != nullptr;
+  const bool makes_heads = !kSeveral && args.heads.qkv != nullptr;
   WarpQueries<kHeadDim> queries;
   const auto load_queries = [&] {
     if (!makes_heads) {
@@ -285,10 +289,17 @@ SpanAttention(AttentionArgs args) {
     const int32_t c = Thread() % 4;
     BATON_UNROLL
     for (int half = 0; half < kHalves; ++half) {
-      const int32_t query = g + 8 * half;
-      if (query >= group) continue;
+      int32_t query = g + 8 * half;
+      int32_t piece = BlockZ();
+      if constexpr (kSeveral) {
+        if (query >= group * tile.rows) continue;
+        piece = tile.first_output_row + query / group;
+        query %= group;
+      } else {
+        if (query >= group) continue;
+      }
       const int64_t place =
-          (int64_t{BlockZ()} * args.num_heads + kv_head * group + query) *
+          (int64_t{piece} * args.num_heads + kv_head * group + query) *
               args.max_spans +
           BlockX();
       float* const to =
@@ -311,8 +322,16 @@ SpanAttention(AttentionArgs args) {
   if (IsLastOf(args.span_counts + BlockZ() * args.num_kv_heads + BlockY(),
                spans, reinterpret_cast<uint32_t*>(exchange))) {
     const int32_t group = args.num_heads / args.num_kv_heads;
-    MergeSpans<kHeadDim>(args, BlockY() * group, group, args.head_dim,
-                         args.head_dim, spans, exchange);
+    if constexpr (kSeveral) {
+      for (int32_t i = 0; i < tile.rows; ++i) {
+        const int32_t row = tile.first_output_row + i;
+        MergeSpans<kHeadDim>(args, row, row, BlockY() * group, group,
+                             args.head_dim, args.head_dim, spans, exchange);
+      }
+    } else {
+      MergeSpans<kHeadDim>(args, BlockY() * group, group, args.head_dim,
+                           args.head_dim, spans, exchange);
+    }
   }
 }
 

@@ -93,17 +93,21 @@ struct AttentionArgs {
   InputOrder out_order = InputOrder::kNatural;
 
   // Spans that are run apart: at most so many of each tile, 0 when every block
-  // runs all spans of its tile. Then tiles have one row, and these are for the
-  // spans' sums, float32 [tiles][heads][max_spans][stored head_dim], their
-  // greatest scores and weights, [tiles][heads][max_spans][2], and how many of
-  // them are done, [tiles][KV heads], which is zero before and after.
+  // runs all spans of its tile. Then tiles have at most `span_rows` rows, and
+  // these are for the spans' sums, float32 [tiles][heads][max_spans][stored
+  // head_dim], their greatest scores and weights, [tiles][heads][max_spans][2],
+  // and how many of them are done, [tiles][KV heads], which is zero before and
+  // after. With span_rows above 1, which is at most MaxSpanRows, sums and
+  // states are of each row of results instead of each tile: [first_output_row +
+  // ...].
   int32_t max_spans = 0;
+  int32_t span_rows = 1;
   float* span_sums = nullptr;
   float* span_states = nullptr;
   uint32_t* span_counts = nullptr;
 
-  // With heads.qkv, for spans: the tokens' heads are made here, queries and
-  // what is written of keys and values, and `queries` is not read.
+  // With heads.qkv, for spans of single rows: the tokens' heads are made here,
+  // queries and what is written of keys and values, and `queries` is not read.
   FinishHeadsArgs heads;
 };
 
@@ -138,16 +142,27 @@ BATON_HOST_DEVICE inline int32_t MaxTileRows(
   return group >= tile_queries ? 1 : tile_queries / group;
 }
 
+// Of a tile whose spans run apart: neighbouring tokens that share the KV which
+// a block reads.
+BATON_HOST_DEVICE inline int32_t MaxSpanRows(int32_t group) {
+  return MaxTileRows(group, kSpanQueries);
+}
+
 // The first position that a token sees.
 BATON_HOST_DEVICE inline int32_t FirstVisible(int32_t position,
                                               int32_t window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-// Spans that a token at `position` has to run.
+// Spans that the tokens at positions [first, last] have to run together; and
+// one alone.
+BATON_HOST_DEVICE inline int32_t SpansOfAll(int32_t first, int32_t last,
+                                            int32_t window) {
+  return last / kSpanPositions - FirstVisible(first, window) / kSpanPositions +
+         1;
+}
 BATON_HOST_DEVICE inline int32_t SpansOf(int32_t position, int32_t window) {
-  return position / kSpanPositions -
-         FirstVisible(position, window) / kSpanPositions + 1;
+  return SpansOfAll(position, position, window);
 }
 
 // Of the kernel that runs spans, or whole tiles.

@@ -35,16 +35,16 @@ BATON_DEVICE bool IsLastOf(uint32_t* counter, int32_t spans, uint32_t* shared) {
   return *shared != 0;
 }
 
-// The attention of the token of tile BlockZ() for `heads` heads from
-// `first_head` on, from its spans' sums and states. Sums lie kStored elements
-// apart, of which there are `elements`; results lie `out_step` apart. `shared`:
-// kSpanExchangeBytes of the block's memory. All threads of the block.
+// The attention of a token, whose results are row `row`, for `heads` heads from
+// `first_head` on, from its spans' sums and states, which are the `piece`-th.
+// Sums lie kStored elements apart, of which there are `elements`; results lie
+// `out_step` apart. `shared`: kSpanExchangeBytes of the block's memory. All
+// threads of the block.
 template <int kStored>
-BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t first_head,
-                             int32_t heads, int32_t elements, int32_t out_step,
-                             int32_t spans, unsigned char* shared) {
-  // Read anew, rather than held in registers all the while.
-  const int32_t row = args.tiles[BlockZ()].first_output_row;
+BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t piece,
+                             int32_t row, int32_t first_head, int32_t heads,
+                             int32_t elements, int32_t out_step, int32_t spans,
+                             unsigned char* shared) {
   auto* const states = reinterpret_cast<SoftmaxState*>(shared);
   for (int32_t first_query = 0; first_query < heads;
        first_query += kMergeHeads) {
@@ -52,7 +52,7 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t first_head,
         heads - first_query < kMergeHeads ? heads - first_query : kMergeHeads;
     const int32_t head = first_head + first_query;
     const int64_t place =
-        (int64_t{BlockZ()} * args.num_heads + head) * args.max_spans;
+        (int64_t{piece} * args.num_heads + head) * args.max_spans;
     for (int32_t at = 0; at < elements; at += Threads()) {
       const int32_t element = at + Thread();
       const bool there = element < elements;
@@ -116,6 +116,17 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t first_head,
       }
     }
   }
+}
+
+// The same of the one token of tile BlockZ(), which has the place of its own.
+template <int kStored>
+BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t first_head,
+                             int32_t heads, int32_t elements, int32_t out_step,
+                             int32_t spans, unsigned char* shared) {
+  // Read anew, rather than held in registers all the while.
+  const int32_t row = args.tiles[BlockZ()].first_output_row;
+  MergeSpans<kStored>(args, BlockZ(), row, first_head, heads, elements,
+                      out_step, spans, shared);
 }
 
 }  // namespace baton::engine::cuda

@@ -56,6 +56,8 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
     shape.shared_bytes = GroupAttentionSharedBytes(args.stored_head_dim);
   } else if (args.max_spans > 0) {
     CHECK_LE(group, kSpanQueries);
+    CHECK_LE(args.span_rows, MaxSpanRows(group));
+    CHECK(args.span_rows == 1 || args.heads.qkv == nullptr);
     shape.x = static_cast<uint32_t>(args.max_spans);
     shape.z = static_cast<uint32_t>(args.num_tiles);
     shape.threads = static_cast<uint32_t>(32 * SpanParts(args.stored_head_dim));

@@ -117,6 +117,7 @@ class ForwardPass final {
     const QueryTile* single = nullptr;
     int32_t num_single = 0;
     int32_t max_spans = 0;
+    int32_t span_rows = 1;
     int32_t tile_queries = kTileQueries;  // of the whole ones
   };
 
@@ -171,9 +172,11 @@ class ForwardPass final {
   void UseTime();
 
   LayoutOptions LayoutOf() const;
-  // Whether attention makes the heads of a pass of so many single tokens, each
-  // of another sequence.
-  bool HeadsInAttention(int32_t rows) const;
+  // Most tokens of a sequence that share a block of attention in a decode pass.
+  int32_t SpanRows() const;
+  // Whether passes of so many rows run other kernels where sequences have
+  // several of them.
+  bool KnowsSeveral(int32_t rows) const;
   // The graph that a pass may have.
   std::optional<GraphBucket> BucketOf(const scheduling::StepPlan& plan,
                                       const Pass& pass,

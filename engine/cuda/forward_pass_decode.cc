@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/log.h"
 #include "engine/cuda/forward_pass.h"
 #include "engine/cuda/sample_plan.h"
@@ -40,8 +41,7 @@ std::optional<GraphBucket> ForwardPass::BucketOf(
       sizes_.span_pieces);
   if (bucket) {
     bucket->adapted = !layout.adapted.list.empty();
-    bucket->several_rows =
-        HasSeveralRows(pass) && HeadsInAttention(bucket->rows);
+    bucket->several_rows = HasSeveralRows(pass) && KnowsSeveral(bucket->rows);
   }
   return bucket;
 }
@@ -57,6 +57,7 @@ ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
     result.single = UploadTiles(some, rows);
     result.num_single = bucket.rows;
     result.max_spans = spans;
+    if (bucket.several_rows) result.span_rows = SpanRows();
     return result;
   };
   arrays.full = tiles(layout.full.single, bucket.full_spans);
@@ -69,7 +70,7 @@ ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
   arrays.num_logit_rows = bucket.rows;
   // Others would read a row's keys before its block has written them.
   arrays.heads_in_attention =
-      HeadsInAttention(bucket.rows) && !bucket.several_rows;
+      !latent_ && !bucket.several_rows && bucket.rows <= kMostHeadsInAttention;
   if (bucket.adapted) {
     arrays.adapted = UploadLoraRows(layout.adapted, rows, rows);
     arrays.adapted_last = arrays.adapted;
@@ -84,8 +85,12 @@ void ForwardPass::RunBucket(const PassArrays& arrays,
   RunLogits(arrays, 0, bucket.rows);
 }
 
-bool ForwardPass::HeadsInAttention(int32_t rows) const {
-  return !latent_ && rows <= kMostHeadsInAttention;
+int32_t ForwardPass::SpanRows() const {
+  return latent_ ? 1 : MaxSpanRows(LayoutOf().group);
+}
+
+bool ForwardPass::KnowsSeveral(int32_t rows) const {
+  return !latent_ && (SpanRows() > 1 || rows <= kMostHeadsInAttention);
 }
 
 std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t sequences,
@@ -95,15 +100,24 @@ std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t sequences,
       rope_positions_, int64_t{layout_.num_blocks} * layout_.block_size);
   const auto rows = static_cast<int32_t>(
       std::min<int64_t>(int64_t{sequences} * (1 + drafts), kMaxGraphRows));
-  std::vector<GraphBucket> buckets = BucketsUpTo(
-      rows, static_cast<int32_t>(context), LayoutOf().window,
-      std::min(options_.max_rows, sizes_.logit_rows), sizes_.span_pieces);
+  const auto up_to = [&](int32_t window) {
+    return BucketsUpTo(rows, static_cast<int32_t>(context), window,
+                       std::min(options_.max_rows, sizes_.logit_rows),
+                       sizes_.span_pieces);
+  };
+  std::vector<GraphBucket> buckets = up_to(LayoutOf().window);
   if (drafts == 0) return buckets;
-  const std::vector<GraphBucket> of_one = buckets;
-  for (GraphBucket bucket : of_one) {
-    if (bucket.rows == 1 || !HeadsInAttention(bucket.rows)) continue;
-    bucket.several_rows = true;
-    buckets.push_back(bucket);
+  const auto append_several = [&](const std::vector<GraphBucket>& of_one) {
+    for (GraphBucket bucket : of_one) {
+      bucket.several_rows = bucket.rows > 1 && KnowsSeveral(bucket.rows);
+      if (absl::c_linear_search(buckets, bucket)) continue;
+      buckets.push_back(bucket);
+    }
+  };
+  append_several(std::vector<GraphBucket>(buckets));
+  // Tokens that share a block see what the first of them sees, too.
+  if (const int32_t window = LayoutOf().window; window > 0) {
+    append_several(up_to(window + SpanRows() - 1));
   }
   std::stable_sort(buckets.begin(), buckets.end(),
                    [](const GraphBucket& a, const GraphBucket& b) {

@@ -328,6 +328,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
     args.tiles = tiles.single;
     args.num_tiles = tiles.num_single;
     args.max_spans = tiles.max_spans;
+    args.span_rows = tiles.span_rows;
     args.span_sums = span_sums_.as<float>();
     args.span_states = span_states_.as<float>();
     args.span_counts = span_counts_.as<uint32_t>();

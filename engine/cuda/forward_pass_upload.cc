@@ -61,6 +61,7 @@ ForwardPass::DeviceTiles ForwardPass::UploadTileSet(const TileSet& tiles) {
   result.tile_queries = tiles.tile_queries;
   result.num_single = static_cast<int32_t>(tiles.single.size());
   result.max_spans = tiles.max_spans;
+  result.span_rows = tiles.span_rows;
   result.whole = UploadTiles(tiles.whole, result.num_whole);
   result.single = UploadTiles(tiles.single, result.num_single);
   return result;

@@ -17,7 +17,7 @@ struct GraphBucket {
   int32_t sliding_spans = 0;  // of layers that slide; 0 when none does
   bool adapted = false;       // rows may have adapters
   // Sequences may have several, each of which sees those before it, where other
-  // kernels run for that.
+  // kernels run for that (ForwardPass::KnowsSeveral).
   bool several_rows = false;
 
   friend bool operator==(const GraphBucket&, const GraphBucket&) = default;

@@ -13,30 +13,29 @@ using scheduling::PlannedSequence;
 // Grids have at most this many single tokens.
 constexpr size_t kMaxSingle = 65535;
 
-int32_t SpansOfTiles(const std::vector<QueryTile>& tiles, int32_t window) {
-  int32_t spans = 0;
-  for (const QueryTile& tile : tiles) {
-    spans = std::max(spans, SpansOf(tile.first_position, window));
-  }
-  return spans;
-}
-
-// Sorts tiles into those whose spans run apart and the others.
+// Sorts tiles into those whose spans run apart, which have at most `span_rows`
+// rows, and the others.
 TileSet SortTiles(const std::vector<QueryTile>& tiles, int32_t window,
-                  const LayoutOptions& options) {
+                  const LayoutOptions& options, int32_t span_rows = 1) {
   TileSet set;
+  int64_t rows = 0;  // of the single ones
   for (const QueryTile& tile : tiles) {
-    const bool single =
-        tile.rows == 1 && (options.latent || options.group <= kSpanQueries);
+    const bool single = tile.rows <= span_rows &&
+                        (options.latent || options.group <= kSpanQueries);
     (single ? set.single : set.whole).push_back(tile);
+    if (!single) continue;
+    rows += tile.rows;
+    set.span_rows = std::max(set.span_rows, tile.rows);
+    set.max_spans = std::max(
+        set.max_spans, SpansOfAll(tile.first_position,
+                                  tile.first_position + tile.rows - 1, window));
   }
-  set.max_spans = SpansOfTiles(set.single, window);
-  const int64_t pieces =
-      static_cast<int64_t>(set.single.size()) * set.max_spans;
+  const int64_t pieces = rows * set.max_spans;
   if (pieces > options.max_span_pieces || set.single.size() > kMaxSingle) {
     set.whole.insert(set.whole.end(), set.single.begin(), set.single.end());
     set.single.clear();
     set.max_spans = 0;
+    set.span_rows = 1;
   }
   return set;
 }
@@ -106,6 +105,11 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
   const int32_t tile_rows = options.latent
                                 ? LatentTileRows(options.group)
                                 : MaxTileRows(options.group, tile_queries);
+  // Where all rows are single tokens, those of a sequence's guesses share what
+  // they read.
+  const int32_t span_rows = !options.latent && IsDecodePass(plan, pass)
+                                ? MaxSpanRows(options.group)
+                                : 1;
   for (const SequencePart& part : pass) {
     const PlannedSequence& s = plan.sequences[part.sequence];
     const auto first_row = static_cast<int32_t>(layout.tokens.size());
@@ -128,7 +132,7 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
       }
     }
     // Guesses are single tokens, as those of decode steps are.
-    const int32_t most = s.num_drafts > 0 ? 1 : tile_rows;
+    const int32_t most = s.num_drafts > 0 ? span_rows : tile_rows;
     for (int32_t i = 0; i < part.count; i += most) {
       tiles.push_back({first_row + i, first_row + i,
                        std::min(most, part.count - i), first_position + i,
@@ -136,10 +140,10 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
     }
     layout.end_position = std::max(layout.end_position, end);
   }
-  layout.full = SortTiles(tiles, /*window=*/0, options);
+  layout.full = SortTiles(tiles, /*window=*/0, options, span_rows);
   layout.full.tile_queries = tile_queries;
   if (options.window > 0) {
-    layout.sliding = SortTiles(tiles, options.window, options);
+    layout.sliding = SortTiles(tiles, options.window, options, span_rows);
     layout.sliding.tile_queries = tile_queries;
   }
   std::vector<QueryTile> last;

@@ -37,11 +37,12 @@ struct LogitRow {
 };
 
 // Attention over a set of rows: tiles that run all their spans, and single
-// tokens whose spans run apart.
+// tokens, or in decode passes a few of one sequence, whose spans run apart.
 struct TileSet {
   std::vector<QueryTile> whole;
   std::vector<QueryTile> single;
   int32_t max_spans = 0;                // of the single ones
+  int32_t span_rows = 1;                // tokens of these, at most
   int32_t tile_queries = kTileQueries;  // of the whole ones, at most
 };
 

@@ -164,8 +164,8 @@ class DraftsAndStepsAheadTest : public DraftsTest {
     return given;
   }
 
-  const std::vector<TokenId> tokens_ = Prompt(30, 1);
-  const std::vector<BlockId> blocks_[2] = {BlockRange(0, 2), BlockRange(2, 2)};
+  std::vector<TokenId> tokens_ = Prompt(30, 1);
+  std::vector<BlockId> blocks_[2] = {BlockRange(0, 2), BlockRange(2, 2)};
   const scheduling::SamplingParams sampling_;
 };
 
@@ -193,23 +193,49 @@ TEST_F(DraftsAndStepsAheadTest, NothingRunsAheadOfGuesses) {
 
 #if defined(BATON_EMULATED_DEVICE)
 // A step that checks guesses is one launch from the first on, where such steps
-// were made ready for: of few rows with kernels of its own, of many with those
-// of as many sequences.
-TEST_F(DraftsAndStepsAheadTest, StepsAreGraphsFromTheStart) {
+// were made ready for.
+class GraphsOfDraftsTest : public DraftsAndStepsAheadTest {
+ protected:
+  void ExpectGraph(CudaEngine& engine, int32_t drafts, bool is_one) const {
+    StepPlan plan;
+    plan.sequences = {Guessing(1, drafts)};
+    const emulated::LaunchCounts before = emulated::Launches();
+    engine.Execute(plan, NoHook);
+    const emulated::LaunchCounts after = emulated::Launches();
+    EXPECT_EQ(after.graphs - before.graphs, is_one ? 1 : 0) << drafts;
+    EXPECT_EQ(after.others == before.others, is_one) << drafts;
+  }
+};
+
+TEST_F(GraphsOfDraftsTest, AreThereFromTheStart) {
   EngineOptions options = OptionsFor(ModelDirOf("llama"));
   options.decode_rows_at_start = 2;
   for (const int32_t at_start : {0, 16}) {
     options.drafts_at_start = at_start;
     const auto engine = MakeCuda(options);
     for (const int32_t drafts : {1, 3, 6, 16}) {
-      StepPlan plan;
-      plan.sequences = {Guessing(1, drafts)};
-      const emulated::LaunchCounts before = emulated::Launches();
-      engine->Execute(plan, NoHook);
-      const emulated::LaunchCounts after = emulated::Launches();
-      EXPECT_EQ(after.graphs - before.graphs, at_start > 0 ? 1 : 0) << drafts;
-      EXPECT_EQ(after.others == before.others, at_start > 0) << drafts;
+      ExpectGraph(*engine, drafts, at_start > 0);
     }
+  }
+}
+
+// Tokens that share a block see a span more together than any of them.
+TEST_F(GraphsOfDraftsTest, AreThereForAllThatTokensSeeTogether) {
+  const test::ScratchDir scratch;
+  test::TinyModelOptions model;
+  model.architecture = "MistralForCausalLM";
+  model.sliding_window = 1;
+  ASSERT_TRUE(test::WriteTinyModel(scratch.path(), model).ok());
+  EngineOptions options = OptionsFor(scratch.path());
+  options.decode_rows_at_start = 1;
+  options.drafts_at_start = 3;
+  const auto engine = MakeCuda(options);
+  // Up to the first position of the second span.
+  tokens_ = Prompt(kSpanPositions + 1, 1);
+  blocks_[0] = BlockRange(
+      0, engine->kv_layout().BlocksFor(static_cast<int32_t>(tokens_.size())));
+  for (const int32_t drafts : {0, 3, 2, 1}) {
+    ExpectGraph(*engine, drafts, true);
   }
 }
 #endif

@@ -348,7 +348,8 @@ class KernelTimes final : private GpuArrays {
     return args;
   }
 
-  // Single tokens that have `context` positions each.
+  // Single tokens that have `context` positions each; then as many of a few
+  // sequences, which share blocks as guesses do.
   void Spans(int32_t rows, int32_t context) {
     const int32_t blocks = layout_.BlocksFor(context);
     if (rows * blocks > layout_.num_blocks) {
@@ -356,36 +357,41 @@ class KernelTimes final : private GpuArrays {
                   context);
       return;
     }
-    std::vector<QueryTile> tiles;
-    for (int32_t i = 0; i < rows; ++i) {
-      tiles.push_back({i, i, 1, context - 1, i * blocks});
-    }
-    const DeviceBuffer there = Put(tiles);
     const int32_t spans = SpansOf(context - 1, /*window=*/0);
     const int64_t pieces = int64_t{rows} * model_.num_heads * spans;
     const DeviceBuffer sums = Take(4 * pieces * layout_.stored_head_dim());
     const DeviceBuffer states = Take(8 * pieces);
     const DeviceBuffer counts =
         Take(4 * int64_t{rows} * model_.num_kv_heads, 0);
-    bool makes_heads = false;
-    const auto run = [&](int32_t i) {
-      AttentionArgs args = Attention(i);
-      if (makes_heads) args.heads = Heads(i);
-      args.tiles = there.as<QueryTile>();
-      args.num_tiles = rows;
-      args.max_spans = spans;
-      args.span_sums = sums.as<float>();
-      args.span_states = states.as<float>();
-      args.span_counts = counts.as<uint32_t>();
-      RunAttention(args, stream_.handle());
+    const auto print = [&](const char* kernel, int32_t together, bool heads) {
+      std::vector<QueryTile> tiles;
+      for (int32_t i = 0; i < rows; i += together) {
+        const int32_t count = std::min(together, rows - i);
+        tiles.push_back({i, i, count, context - count, i * blocks});
+      }
+      const DeviceBuffer there = Put(tiles);
+      const auto run = [&](int32_t i) {
+        AttentionArgs args = Attention(i);
+        if (heads) args.heads = Heads(i);
+        args.tiles = there.as<QueryTile>();
+        args.num_tiles = static_cast<int32_t>(tiles.size());
+        args.max_spans = spans;
+        args.span_rows = together;
+        args.span_sums = sums.as<float>();
+        args.span_states = states.as<float>();
+        args.span_counts = counts.as<uint32_t>();
+        RunAttention(args, stream_.handle());
+      };
+      const double bytes = static_cast<double>(layout_.page_bytes()) /
+                           layout_.block_size * context *
+                           static_cast<double>(tiles.size());
+      Print(kernel, rows, context, Microseconds(model_.num_layers, run),
+            1e6 * bytes / copy_);
     };
-    const double bytes = static_cast<double>(layout_.page_bytes()) /
-                         layout_.block_size * context * rows;
-    for (const bool makes : {false, true}) {
-      makes_heads = makes;
-      Print(makes ? "attention, heads" : "attention", rows, context,
-            Microseconds(model_.num_layers, run), 1e6 * bytes / copy_);
-    }
+    print("attention", 1, false);
+    print("attention, heads", 1, true);
+    const int32_t most = MaxSpanRows(model_.num_heads / model_.num_kv_heads);
+    if (rows > 1 && most > 1) print("guesses", most, false);
   }
 
   // All tokens of a prompt.

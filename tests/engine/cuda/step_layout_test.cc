@@ -159,6 +159,12 @@ TEST_F(StepLayoutTest, WindowsShortenSpans) {
   EXPECT_EQ(layout.full.max_spans, 3);
   EXPECT_EQ(layout.sliding.max_spans, 2);  // 501 to 600
   EXPECT_EQ(layout.last.max_spans, 2);
+  // Two that share a block have the spans of both: from 255 to 512.
+  options_.window = 257;
+  plan.sequences = {Sequence(511, 2, true)};
+  plan.sequences[0].num_drafts = 1;
+  EXPECT_EQ(Whole(plan).sliding.max_spans, 3);
+  EXPECT_EQ(Whole(plan).last.max_spans, 2);
 }
 
 TEST_F(StepLayoutTest, SpansThatDoNotFitRunInOneBlock) {
@@ -169,6 +175,13 @@ TEST_F(StepLayoutTest, SpansThatDoNotFitRunInOneBlock) {
   EXPECT_TRUE(layout.full.single.empty());
   EXPECT_EQ(layout.full.whole.size(), 2u);
   EXPECT_EQ(layout.full.max_spans, 0);
+  // Each of several rows has its spans.
+  plan.sequences = {Sequence(300, 3, true)};
+  plan.sequences[0].num_drafts = 2;
+  EXPECT_TRUE(Whole(plan).full.single.empty());
+  EXPECT_EQ(Whole(plan).full.span_rows, 1);
+  options_.max_span_pieces = 6;
+  EXPECT_EQ(Whole(plan).full.single.size(), 1u);
   // Nor do more heads than a span's block has rows.
   options_.max_span_pieces = 1000;
   options_.group = 17;
@@ -213,7 +226,7 @@ TEST_F(StepLayoutTest, DecodePasses) {
   EXPECT_FALSE(HasSeveralRows(passes[1]));
 }
 
-TEST_F(StepLayoutTest, GuessesAreSingleTokens) {
+TEST_F(StepLayoutTest, GuessesShareWhatTheyRead) {
   StepPlan plan;
   plan.sequences = {Sequence(30, 4, true), Sequence(50, 1, true)};
   plan.sequences[0].num_drafts = 3;
@@ -221,17 +234,31 @@ TEST_F(StepLayoutTest, GuessesAreSingleTokens) {
   EXPECT_TRUE(HasSeveralRows(CutIntoPasses(plan, 10)[0]));
   StepLayout layout = Whole(plan);
   EXPECT_TRUE(layout.full.whole.empty());
-  ASSERT_EQ(layout.full.single.size(), 5u);
+  ASSERT_EQ(layout.full.single.size(), 2u);
+  EXPECT_EQ(layout.full.span_rows, 4);
+  EXPECT_EQ(layout.full.single[0].rows, 4);
+  EXPECT_EQ(layout.full.single[0].first_position, 30);
+  EXPECT_EQ(layout.full.single[1].rows, 1);
+  EXPECT_EQ(layout.full.single[1].first_row, 4);
   ASSERT_EQ(layout.logit_rows.size(), 5u);
   for (int32_t i = 0; i < 4; ++i) {
-    const QueryTile& tile = layout.full.single[i];
-    EXPECT_EQ(tile.rows, 1);
-    EXPECT_EQ(tile.first_position, 30 + i);
-    EXPECT_EQ(tile.block_table, 0);
     EXPECT_EQ(layout.logit_rows[i].row, i);
     EXPECT_EQ(layout.logit_rows[i].sequence, 0);
     EXPECT_EQ(layout.logit_rows[i].token, i);
   }
+  // As many as a block has room for.
+  options_.group = 8;
+  layout = Whole(plan);
+  ASSERT_EQ(layout.full.single.size(), 3u);
+  EXPECT_EQ(layout.full.span_rows, 2);
+  EXPECT_EQ(layout.full.single[1].rows, 2);
+  EXPECT_EQ(layout.full.single[1].first_row, 2);
+  EXPECT_EQ(layout.full.single[1].first_position, 32);
+  EXPECT_EQ(layout.full.single[1].block_table, 0);
+  options_.latent = true;
+  EXPECT_EQ(Whole(plan).full.single.size(), 5u);
+  EXPECT_EQ(Whole(plan).full.span_rows, 1);
+  options_.latent = false;
   // Wherever they are cut.
   const std::vector<Pass> passes = CutIntoPasses(plan, 3);
   ASSERT_EQ(passes.size(), 2u);
