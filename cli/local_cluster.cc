@@ -116,6 +116,7 @@ absl::Status LocalCluster::StartWorkers() {
   }
   pass("--output-reserve", options_.output_reserve);
   pass("--draft-tokens", options_.draft_tokens);
+  pass("--draft-weights", options_.draft_weights);
   for (int i = 0; i < options_.num_decode; ++i) {
     Member member;
     member.is_decode = true;

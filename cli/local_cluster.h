@@ -54,6 +54,7 @@ struct LocalClusterOptions {
   // As `device`, of decode workers.
   std::string output_reserve;
   std::string draft_tokens;
+  std::string draft_weights;
   // Compute threads of each worker.
   int threads_per_worker = 1;
   // Gets NAME.log of each process.

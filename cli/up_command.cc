@@ -424,6 +424,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   BATON_RETURN_IF_ERROR(ChooseGpus(options, workers, &cluster));
   cluster.output_reserve = options.output_reserve;
   cluster.draft_tokens = options.draft_tokens;
+  cluster.draft_weights = options.draft_weights;
   cluster.log_format = options.log_format;
   cluster.placement = options.placement;
   const auto target = [&cluster](const char* flag, double ms) {

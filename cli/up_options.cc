@@ -82,6 +82,10 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "Speculative decoding: guesses at a stream's next tokens that "
                  "decode workers check in a step (0)")
       ->check(CLI::Range(0, 16));
+  up->add_option("--draft-weights", options->draft_weights,
+                 "With --draft-tokens: the model also guesses by itself, with "
+                 "its weights once more in memory as int8 or int4")
+      ->check(CLI::IsMember({"int8", "int4"}));
   up->add_option("--adapter", options->adapters,
                  "NAME=DIR, may be given several times: a LoRA adapter that "
                  "clients ask for in the place of the model's name")

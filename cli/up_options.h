@@ -37,6 +37,7 @@ struct UpOptions {
   int tensor_parallel = 1;
   std::string output_reserve;
   std::string draft_tokens;
+  std::string draft_weights;
   std::string log_format;
   int threads = 0;
   // For requests that name none; 0: none.

@@ -126,10 +126,15 @@ void DecodeLoop::RunTurn(absl::Duration idle_wait) {
 
 StepPlan DecodeLoop::Plan() {
   const std::vector<const Sequence*> coming = Coming();
-  return scheduler_.Plan({.now = ToSeconds(clock_->Now()),
-                          .cost = step_cost_.cost(),
-                          .coming = coming,
-                          .other_waits = other_waits_ && other_waits_()});
+  const scheduling::StepOutlook outlook = {
+      .now = ToSeconds(clock_->Now()),
+      .cost = step_cost_.cost(),
+      .coming = coming,
+      .other_waits = other_waits_ && other_waits_()};
+  if (options_.draft_tokens > 0 && engine_->has_draft_weights()) {
+    Guess(outlook);
+  }
+  return scheduler_.Plan(outlook);
 }
 
 double DecodeLoop::SpareSeconds() {

@@ -166,6 +166,9 @@ class DecodeLoop final : public worker::WorkerLoop {
   // The loop's turn.
   void DrainInbox(absl::Duration idle_wait);
   scheduling::StepPlan Plan();
+  // Lets the engine guess at what streams say next, where that pays
+  // (decode_loop_guesses.cc).
+  void Guess(const scheduling::StepOutlook& outlook);
   // Whose KV is about to be there.
   std::vector<const scheduling::Sequence*> Coming() const;
   void Execute(const scheduling::StepPlan& plan);
@@ -291,6 +294,11 @@ class DecodeLoop final : public worker::WorkerLoop {
   int64_t num_brought_back_ = 0;
   worker::StepPace pace_;
   scheduling::StepCostModel step_cost_;
+  // Of steps that guess.
+  scheduling::StepCostModel draft_cost_;
+  int64_t draft_steps_ = 0;
+  int steps_without_guesses_ = 0;  // the last ones
+  int retry_after_ = 20;           // so many of them
   // Whether the last turn found nothing to run.
   bool idle_ = true;
   // As SetOther said.

@@ -135,6 +135,10 @@ class Engine {
   // num_drafts); 0: none.
   virtual int32_t max_drafts() const { return 0; }
 
+  // Whether it has weights of fewer bits besides, to guess with
+  // (scheduling::StepPlan::draft; Execute takes such steps).
+  virtual bool has_draft_weights() const { return false; }
+
   // Whether a device runs the steps, so that ExecuteBeside costs no time.
   virtual bool runs_on_device() const { return false; }
 

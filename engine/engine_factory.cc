@@ -52,6 +52,11 @@ absl::Status Validate(const EngineOptions& options) {
         absl::StrCat("tensor_parallel: ", options.tensor_parallel,
                      " is not in [1, ", kMaxRanks, "]"));
   }
+  if (!options.draft_weights.empty() && options.backend != "cpu") {
+    return absl::UnimplementedError(
+        absl::StrCat("draft_weights: the ", options.backend,
+                     " backend holds its weights once"));
+  }
   if (options.kv_memory_bytes < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kv_memory_bytes: ", options.kv_memory_bytes, " is negative"));

@@ -60,6 +60,9 @@ struct EngineOptions {
   // each matrix as the checkpoint has it, if one of these does (MXFP4 is fp8
   // there); all others are bf16.
   std::string weights = "auto";
+  // How they are held once more, in fewer bits, to guess with (Engine::
+  // has_draft_weights): "int8" or "int4", of the CPU backend alone; empty: not.
+  std::string draft_weights;
   // How keys and values are held: "bf16", "int8" or "fp8" (the CUDA backend
   // alone).
   std::string kv_dtype = "bf16";

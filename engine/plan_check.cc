@@ -23,6 +23,8 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
            s.tokens.size() == 1 + static_cast<size_t>(s.num_drafts)))
         << s.num_drafts << " drafts";
     CHECK_LE(s.num_drafts, max_drafts);
+    CHECK(!plan.draft ||
+          (!ahead && s.tokens.size() == 1 && s.sample && s.targets.empty()));
     CHECK_GE(s.first_position, 0);
     const int64_t end = s.first_position + int64_t(s.tokens.size());
     CHECK_LE(end, config.max_position);

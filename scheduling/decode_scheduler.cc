@@ -129,6 +129,73 @@ bool DecodeScheduler::Pays(const Guessing& guessing, double more, int32_t count,
            guessing.taken + count * more <= guessing.most));
 }
 
+void DecodeScheduler::BeginGuesses(const StepOutlook& outlook) {
+  guessing_.clear();
+  prompts_.RemoveStreams();
+  const StepShape alone =
+      outlook.other_waits ? StepShape() : StreamsAlone(options_.token_budget);
+  if (alone.sequences == 0) return;
+  guesses_ = GuessingBeside(alone, outlook, options_.token_budget);
+  guessed_tokens_ = static_cast<double>(alone.sequences);
+  if (!outlook.cost.known() && !options_.always_drafts) return;
+  for (Sequence* const sequence : running_) {
+    if (HasBlocks(*sequence) &&
+        sequence->BeginGuesses(options_.max_drafts, options_.block_size)) {
+      guessing_.push_back(sequence);
+    }
+  }
+}
+
+StepPlan DecodeScheduler::NextGuesses(const StepOutlook& outlook,
+                                      const StepCost& cost) {
+  StepPlan plan;
+  plan.draft = true;
+  std::erase_if(guessing_, [](const Sequence* s) { return !s->MayGuess(); });
+  std::stable_sort(guessing_.begin(), guessing_.end(),
+                   [](const Sequence* a, const Sequence* b) {
+                     return a->NextGuessChance() > b->NextGuessChance();
+                   });
+  // The likeliest, as many as give most tokens a second.
+  size_t chosen = 0;
+  double best_tokens = guessed_tokens_;
+  double best_seconds = guesses_.taken;
+  double tokens = guessed_tokens_;
+  double checking = guesses_.taken;
+  StepShape shape;
+  const auto most =
+      std::min<size_t>(guessing_.size(), std::max(0, guesses_.spare));
+  for (size_t i = 0; i < most; ++i) {
+    shape += ChunkShape(guessing_[i]->GuessPosition(), 1);
+    ++shape.sequences;
+    tokens += guessing_[i]->NextGuessChance();
+    checking += SecondsOfGuess(outlook.cost, *guessing_[i]);
+    const double seconds = checking + cost.Seconds(shape);
+    const bool pays = tokens * best_seconds > best_tokens * seconds &&
+                      (guesses_.most == 0 || seconds <= guesses_.most);
+    if (!pays && !options_.always_drafts) continue;
+    chosen = i + 1;
+    best_tokens = tokens;
+    best_seconds = seconds;
+  }
+  for (size_t i = chosen; i < guessing_.size(); ++i) {
+    guessing_[i]->SkipGuesses();
+  }
+  guessing_.resize(chosen);
+  guessed_tokens_ = best_tokens;
+  guesses_.taken = best_seconds;
+  guesses_.spare -= static_cast<int32_t>(chosen);
+  for (const Sequence* sequence : guessing_) sequence->AppendGuess(&plan);
+  return plan;
+}
+
+void DecodeScheduler::TakeGuesses(const StepResult& result) {
+  CHECK_EQ(result.sampled.size(), guessing_.size());
+  for (size_t i = 0; i < guessing_.size(); ++i) {
+    CHECK(result.sampled[i].sequence == guessing_[i]->id());
+    guessing_[i]->TakeGuess(result.sampled[i]);
+  }
+}
+
 bool DecodeScheduler::WaitsToGuess(const StepOutlook& outlook) {
   const StepShape alone = StreamsAlone(options_.token_budget);
   if (alone.sequences == 0) return false;

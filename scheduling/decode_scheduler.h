@@ -14,7 +14,9 @@
 // While no prompt waits, streams may have guesses at their next tokens checked
 // along with the last one: as many as are likely enough to come true that the
 // step gives more tokens in its time, by what it is predicted to cost, and that
-// no stream waits longer than it may.
+// no stream waits longer than it may. An engine that has weights of fewer bits
+// guesses by itself, in steps that come before (BeginGuesses, NextGuesses): as
+// long as one more gives more tokens in the time of all.
 //
 // Used by the worker's loop thread only. The sequences are the caller's; a
 // pointer stays in here until Remove. The caller gives them blocks as they grow
@@ -79,6 +81,16 @@ class DecodeScheduler final {
   // they take turns. Empty when nothing runs.
   StepPlan Plan(const StepOutlook& outlook = {});
 
+  // Before Plan, and with nothing in between but the steps that NextGuesses
+  // plans (StepPlan::draft): until it plans none.
+  // REQUIRES: the engine has weights for it.
+  void BeginGuesses(const StepOutlook& outlook);
+  // One more guess at some streams, where that pays; `cost` of such steps, as
+  // far as it is known.
+  StepPlan NextGuesses(const StepOutlook& outlook, const StepCost& cost);
+  // What that step sampled.
+  void TakeGuesses(const StepResult& result);
+
   // Whether the step behind one that runs is to wait for its tokens, as guesses
   // at what comes after these would pay (Sequence::MayDraft).
   // REQUIRES: that step has all running sequences, with one token each, and all
@@ -135,7 +147,7 @@ class DecodeScheduler final {
   };
   Guessing GuessingBeside(const StepShape& alone, const StepOutlook& outlook,
                           int32_t budget) const;
-  // Seconds of one guess more.
+  // Seconds of one guess more, to check it.
   static double SecondsOfGuess(const StepCost& cost, const Sequence& sequence);
   // Whether the `count`-th guess at a sequence pays, each of which takes
   // `more`.
@@ -165,6 +177,11 @@ class DecodeScheduler final {
   ChunkRamp ramp_;
   // Where the next step's turn begins when not all sequences fit.
   size_t turn_ = 0;
+  // Streams that have guesses made, and what the steps that do so and the one
+  // that checks them are to give, by now.
+  std::vector<Sequence*> guessing_;
+  Guessing guesses_;
+  double guessed_tokens_ = 0;
   MixedStep mixed_;
   StepShape last_shape_;  // of the last step
 };

@@ -1,9 +1,11 @@
 #include "scheduling/sequence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/log.h"
 
 namespace baton::scheduling {
@@ -119,9 +121,16 @@ void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
   AppendTo(plan, 1);
   most = MostGuesses(/*unknown=*/0, most, block_size);
   if (most <= 0) return;
-  absl::Span<const TokenId> guess = LookUp(/*unknown=*/0, most, worth);
-  drafts_forced_ = guess.empty();
-  if (guess.empty()) guess = Force(most, worth);
+  absl::Span<const TokenId> guess = GuessesToCheck(most);
+  draft_source_ = GuessSource::kModel;
+  if (guess.empty()) {
+    guess = LookUp(/*unknown=*/0, most, worth);
+    draft_source_ = GuessSource::kLookedUp;
+  }
+  if (guess.empty()) {
+    guess = Force(most, worth);
+    draft_source_ = GuessSource::kForced;
+  }
   if (guess.empty()) return;
   drafted_.assign(1, tokens_.back());
   drafted_.insert(drafted_.end(), guess.begin(), guess.end());
@@ -136,6 +145,74 @@ void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
   planned.allowed_after_drafts = allowed_after_drafts_;
 }
 
+bool Sequence::BeginGuesses(int32_t most, int32_t block_size) {
+  CHECK_EQ(uncomputed(), 1);
+  guessed_tokens_ = tokens_;
+  draft_masks_.clear();
+  most_guesses_ = MostGuesses(/*unknown=*/0, most, block_size);
+  guesses_end_ = false;
+  if (most_guesses_ <= 0) return false;
+  // What costs nothing comes first, where it comes true as often as not.
+  const auto any = [](int32_t, double) { return true; };
+  const auto mostly = [&](GuessSource source) {
+    return chance_of(source).value() >= GuessChance::kUnknown;
+  };
+  guesses_end_ =
+      (mostly(GuessSource::kLookedUp) &&
+       !LookUp(/*unknown=*/0, /*most=*/1, any).empty()) ||
+      (mostly(GuessSource::kForced) && !Force(/*most=*/1, any).empty());
+  return !guesses_end_;
+}
+
+double Sequence::NextGuessChance() const {
+  return std::pow(chances_[static_cast<size_t>(GuessSource::kModel)].value(),
+                  NumGuesses() + 1);
+}
+
+void Sequence::AppendGuess(StepPlan* plan) const {
+  CHECK(!finished_.has_value());
+  CHECK(MayGuess());
+  PlannedSequence planned = Planned(num_output() + NumGuesses());
+  planned.history = guessed_tokens_;
+  planned.tokens = planned.history.last(1);
+  planned.first_position = GuessPosition();
+  planned.sample = true;
+  planned.top_logprobs = 0;
+  if (guided_ != nullptr && NumGuesses() > 0) {
+    planned.allowed = draft_masks_.back().get();
+  }
+  plan->sequences.push_back(planned);
+}
+
+void Sequence::TakeGuess(const SampledToken& sampled) {
+  CHECK(MayGuess());
+  guesses_end_ = !sampled.ok;
+  if (!sampled.ok) return;
+  guessed_tokens_.push_back(sampled.token);
+  const bool stops = absl::c_linear_search(stop_.stop_token_ids, sampled.token);
+  if (guided_ != nullptr) {
+    const auto guess =
+        absl::MakeConstSpan(guessed_tokens_).subspan(tokens_.size());
+    if (KeepAllowed(guess).size() < guess.size()) {
+      guessed_tokens_.pop_back();
+      guesses_end_ = true;
+    }
+  }
+  guesses_end_ |= stops;
+}
+
+absl::Span<const TokenId> Sequence::GuessesToCheck(int32_t most) {
+  absl::Span<const TokenId> guess;
+  if (NumGuesses() > 0 &&
+      std::equal(tokens_.begin(), tokens_.end(), guessed_tokens_.begin())) {
+    guess = absl::MakeConstSpan(guessed_tokens_).subspan(tokens_.size());
+    guess = guess.first(std::min<size_t>(guess.size(), most));
+    if (guided_ != nullptr) guess = KeepAllowed(guess);
+  }
+  most_guesses_ = 0;
+  return guess;
+}
+
 bool Sequence::MayDraft(int32_t most, int32_t block_size, Worth worth) {
   CHECK(CanFollow());
   most = MostGuesses(/*unknown=*/1, most, block_size);
@@ -147,7 +224,7 @@ bool Sequence::MayDraft(int32_t most, int32_t block_size, Worth worth) {
 }
 
 bool Sequence::HasRoomToGuess(int32_t most, int32_t block_size) const {
-  return drafter_ == nullptr ||
+  return (drafter_ == nullptr && guessed_tokens_.empty()) ||
          int64_t{blocks_.size()} * block_size >=
              std::min(num_tokens() + most, MaxComputed());
 }
@@ -165,10 +242,10 @@ int32_t Sequence::MostGuesses(int32_t unknown, int32_t most,
 
 absl::Span<const TokenId> Sequence::LookUp(int32_t unknown, int32_t most,
                                            Worth worth) {
-  const double each = looked_up_.value();
+  const double each = chance_of(GuessSource::kLookedUp).value();
   const int32_t count = CountWorth(unknown, most, each, worth);
   if (count == 0) {
-    looked_up_.Skip();
+    chance_of(GuessSource::kLookedUp).Skip();
     return {};
   }
   if (drafter_ == nullptr) drafter_ = std::make_unique<Drafter>();
@@ -179,9 +256,10 @@ absl::Span<const TokenId> Sequence::LookUp(int32_t unknown, int32_t most,
 
 absl::Span<const TokenId> Sequence::Force(int32_t most, Worth worth) {
   if (guided_ == nullptr) return {};
-  const int32_t count = CountWorth(/*before=*/0, most, forced_.value(), worth);
+  GuessChance& chance = chance_of(GuessSource::kForced);
+  const int32_t count = CountWorth(/*before=*/0, most, chance.value(), worth);
   if (count == 0) {
-    forced_.Skip();
+    chance.Skip();
     return {};
   }
   forced_tokens_ = guided_->Forced(count);
@@ -206,8 +284,7 @@ int32_t Sequence::JudgeDrafts(const PlannedSequence& planned,
                      drafts[right]) != stop_.stop_token_ids.end();
     ++right;
   }
-  GuessChance& chance = drafts_forced_ ? forced_ : looked_up_;
-  chance.Learn(ends ? right : planned.num_drafts, right);
+  chance_of(draft_source_).Learn(ends ? right : planned.num_drafts, right);
   return right;
 }
 
@@ -244,8 +321,8 @@ void Sequence::CommitSampled(TokenId token) {
   CHECK_EQ(uncomputed(), 0);
   CHECK(!finished_.has_value());
   if (awaited_.has_value()) {
-    looked_up_.Learn(1,
-                     *std::exchange(awaited_, std::nullopt) == token ? 1 : 0);
+    chance_of(GuessSource::kLookedUp)
+        .Learn(1, *std::exchange(awaited_, std::nullopt) == token ? 1 : 0);
   }
   tokens_.push_back(token);
   finished_ = CheckFinished(stop_, num_output(), token);

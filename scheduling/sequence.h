@@ -11,6 +11,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -133,6 +135,30 @@ class Sequence final {
   // Whether the `count`-th guess, which comes true with that chance, those
   // before it included, is worth checking.
   using Worth = absl::FunctionRef<bool(int32_t count, double chance)>;
+  // Guesses by the model itself, with weights of fewer bits (StepPlan::draft),
+  // before AppendDrafted: it takes those that there are then, as long as
+  // nothing was computed since. Begins anew: whether any may be made, of
+  // `most`; not where what was said before says as much for nothing. REQUIRES:
+  // one token is uncomputed.
+  bool BeginGuesses(int32_t most, int32_t block_size);
+  // Whether one more may be, and the chance that it comes true, with all before
+  // it.
+  bool MayGuess() const {
+    return !guesses_end_ && NumGuesses() < most_guesses_;
+  }
+  double NextGuessChance() const;
+  // The position of the token that it comes after.
+  int32_t GuessPosition() const { return num_tokens() - 1 + NumGuesses(); }
+  // Appends that token, to be sampled after. REQUIRES: MayGuess.
+  void AppendGuess(StepPlan* plan) const;
+  // What such a step sampled.
+  void TakeGuess(const SampledToken& sampled);
+  // None, not even the first, is worth a step: what was learned is forgotten in
+  // time.
+  void SkipGuesses() {
+    if (NumGuesses() == 0) chance_of(GuessSource::kModel).Skip();
+  }
+
   // Appends the last token and up to `most` guesses at what comes after it, as
   // far as they are worth it. Nothing is guessed of sequences whose next draw
   // depends on more than the model and a grammar (penalties, tokens that may
@@ -190,6 +216,16 @@ class Sequence final {
   // How many tokens may be guessed, of `most`, when `unknown` more than are
   // known were said by then.
   int32_t MostGuesses(int32_t unknown, int32_t most, int32_t block_size) const;
+  enum class GuessSource { kLookedUp, kForced, kModel };
+  GuessChance& chance_of(GuessSource source) {
+    return chances_[static_cast<size_t>(source)];
+  }
+  int32_t NumGuesses() const {
+    return std::max(
+        0, static_cast<int32_t>(guessed_tokens_.size()) - num_tokens());
+  }
+  // Those of them that may be checked, of `most`.
+  absl::Span<const TokenId> GuessesToCheck(int32_t most);
   // Guesses that are worth checking, by what followed before: first `unknown`
   // that are not checked. And by the grammar. Valid until the next call.
   absl::Span<const TokenId> LookUp(int32_t unknown, int32_t most, Worth worth);
@@ -218,10 +254,14 @@ class Sequence final {
   std::unique_ptr<GuidedOutput> guided_;  // null: it may say anything
   absl::Status guide_status_;
   std::unique_ptr<Drafter> drafter_;  // once something was to be guessed
-  // Of what was looked up, and of what the grammar leaves no choice about.
-  GuessChance looked_up_;
-  GuessChance forced_;
-  bool drafts_forced_ = false;  // of the last AppendDrafted
+  // Of what was looked up, of what the grammar leaves no choice about, and of
+  // what the model guessed.
+  std::array<GuessChance, 3> chances_;
+  GuessSource draft_source_ = GuessSource::kLookedUp;  // of AppendDrafted
+  // All tokens and what the model guessed behind them, when it did.
+  std::vector<TokenId> guessed_tokens_;
+  int32_t most_guesses_ = 0;
+  bool guesses_end_ = true;
   // What MayDraft expects to be sampled next.
   std::optional<TokenId> awaited_;
   std::vector<TokenId> forced_tokens_;

@@ -88,6 +88,11 @@ struct PlannedSequence {
 
 struct StepPlan {
   std::vector<PlannedSequence> sequences;
+  // Whether it runs with the engine's weights of fewer bits (Engine::
+  // has_draft_weights): what it samples is a guess at what a step of the others
+  // gives. So are the keys and values that it writes, in their place, until
+  // such a step has written them. Sequences have one token each, sampled from.
+  bool draft = false;
 
   int64_t NumTokens() const {
     int64_t n = 0;

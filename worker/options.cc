@@ -276,6 +276,12 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "that is predicted to pay; answers stay the same. 0: none")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
+  app->add_option("--draft-weights", o->engine.draft_weights,
+                  "Decode and dual workers: with --draft-tokens the model also "
+                  "guesses by itself, with its weights once more in memory as "
+                  "int8 or int4, where that is predicted to pay; answers stay "
+                  "the same")
+      ->check(CLI::IsMember({"int8", "int4"}));
   app->add_option("--draft-when", o->draft_always,
                   "Whether --draft-tokens are checked where that is predicted "
                   "to pay, or, to measure what they are worth, wherever there "

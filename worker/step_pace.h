@@ -19,6 +19,11 @@ class StepPace final {
   // The loop has nothing to run: the next step follows no other.
   void Idle() { last_end_.reset(); }
 
+  // What has costs of its own took so long, before the next step.
+  void Apart(absl::Duration time) {
+    if (last_end_.has_value()) *last_end_ += time;
+  }
+
   // A step ran from `started` to `ended`. The seconds that it cost, >= 0.
   double Step(absl::Time started, absl::Time ended) {
     const absl::Time since = std::min(last_end_.value_or(started), started);

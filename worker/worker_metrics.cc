@@ -105,6 +105,11 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       accepted_draft_tokens(
           m->Counter("baton_spec_decode_num_accepted_tokens_total",
                      "Guesses that came true.")),
+      draft_step_seconds(
+          m->Histogram("baton_draft_step_seconds",
+                       "Time the engine took for one step with weights of "
+                       "fewer bits, which guesses.",
+                       metrics::StepBuckets())),
       guide_seconds(m->Histogram(
           "baton_output_guide_seconds",
           "Per token of a sequence with a grammar, time that "

@@ -47,6 +47,7 @@ struct WorkerMetrics {
   prometheus::Counter* drafts;
   prometheus::Counter* draft_tokens;
   prometheus::Counter* accepted_draft_tokens;
+  prometheus::Histogram* draft_step_seconds;
   prometheus::Histogram* guide_seconds;
   prometheus::Histogram* step_seconds;
   prometheus::Histogram* step_tokens;

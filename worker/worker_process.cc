@@ -178,6 +178,10 @@ absl::Status CheckOptions(const WorkerOptions& options,
     return absl::InvalidArgumentError(
         "--kv-offload-dir needs --kv-offload, its size");
   }
+  if (!options.engine.draft_weights.empty() && options.draft_tokens == 0) {
+    return absl::InvalidArgumentError(
+        "--draft-weights needs --draft-tokens, how many guesses to check");
+  }
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
@@ -231,6 +235,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   if (program.dual() || program.roles.front() == v1::WORKER_ROLE_DECODE) {
     engine_options.decode_rows_at_start = options.max_sequences;
     engine_options.drafts_at_start = options.draft_tokens;
+  } else {
+    engine_options.draft_weights.clear();
   }
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          program.make_engine(engine_options));

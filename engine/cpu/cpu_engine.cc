@@ -141,6 +141,9 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          LoadCpuWeights(options, config, *team));
   const WeightsInfo info =
       InfoOf(loaded.weights, Clock::Monotonic()->Now() - start);
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<const CpuWeights> draft_weights,
+      LoadDraftWeights(options, config, loaded.weights, *team));
   BATON_ASSIGN_OR_RETURN(const std::vector<LoraAdapter> adapters,
                          LoadLoraAdapters(options.adapters, config));
   CpuLoras loras;
@@ -156,13 +159,14 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
   BATON_ASSIGN_OR_RETURN(MemoryArena arena,
                          AllocateKv(layout.total_bytes(), options));
   return std::unique_ptr<Engine>(new CpuEngine(
-      *kernels, config, std::move(team), std::move(loaded.weights), info,
-      std::move(loaded.identity), AdapterInfos(adapters), std::move(loras),
-      layout, std::move(arena)));
+      *kernels, config, std::move(team), std::move(loaded.weights),
+      std::move(draft_weights), info, std::move(loaded.identity),
+      AdapterInfos(adapters), std::move(loras), layout, std::move(arena)));
 }
 
 CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
                      std::unique_ptr<ThreadTeam> team, CpuWeights weights,
+                     std::unique_ptr<const CpuWeights> draft_weights,
                      WeightsInfo weights_info, std::string identity,
                      std::vector<AdapterInfo> adapters, CpuLoras loras,
                      const KvLayout& layout, MemoryArena arena)
@@ -173,11 +177,16 @@ CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
       arena_(std::move(arena)),
       team_(std::move(team)),
       weights_(std::move(weights)),
+      draft_weights_(std::move(draft_weights)),
       weights_info_(std::move(weights_info)),
       adapters_(std::move(adapters)),
       loras_(std::move(loras)),
       forward_pass_(kernels, *team_, config_, weights_, loras_, layout_,
-                    arena_.memory().data()) {}
+                    arena_.memory().data()) {
+  if (draft_weights_ == nullptr) return;
+  draft_pass_.emplace(kernels, *team_, config_, *draft_weights_, loras_,
+                      layout_, arena_.memory().data());
+}
 
 absl::StatusOr<std::unique_ptr<PreparedAdapter>> CpuEngine::PrepareAdapter(
     const AdapterSource& source) const {
@@ -216,7 +225,9 @@ scheduling::StepResult CpuEngine::Execute(const scheduling::StepPlan& plan,
                                           LayerHook on_layer_done) {
   CheckPlan(plan, config_, layout_, max_drafts(), adapters_);
   team_->PinCaller();
-  return forward_pass_.Run(plan, on_layer_done);
+  if (!plan.draft) return forward_pass_.Run(plan, on_layer_done);
+  CHECK(has_draft_weights());
+  return draft_pass_->Run(plan, on_layer_done);
 }
 
 }  // namespace baton::engine::cpu

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,13 +42,14 @@ class CpuEngine final : public Engine {
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
   int kv_descriptor() const override { return arena_.descriptor(); }
   int32_t max_drafts() const override { return kMaxDrafts; }
+  bool has_draft_weights() const override { return draft_weights_ != nullptr; }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 
  private:
-
   CpuEngine(const Kernels& kernels, const ModelConfig& config,
             std::unique_ptr<ThreadTeam> team, CpuWeights weights,
+            std::unique_ptr<const CpuWeights> draft_weights,
             WeightsInfo weights_info, std::string identity,
             std::vector<AdapterInfo> adapters, CpuLoras loras,
             const KvLayout& layout, MemoryArena arena);
@@ -59,10 +61,12 @@ class CpuEngine final : public Engine {
   MemoryArena arena_;
   const std::unique_ptr<ThreadTeam> team_;
   const CpuWeights weights_;
+  const std::unique_ptr<const CpuWeights> draft_weights_;  // null: none
   const WeightsInfo weights_info_;
   std::vector<AdapterInfo> adapters_;
   CpuLoras loras_;  // as many
   ForwardPass forward_pass_;
+  std::optional<ForwardPass> draft_pass_;  // with draft_weights_
 };
 
 }  // namespace baton::engine::cpu

@@ -1,6 +1,7 @@
 #include "engine/cpu/weight_loading.h"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -94,6 +95,36 @@ absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
   ProgressLog log(options.model_dir);
   return PackModel(options.model_dir, config, ParseWeightDtype(options.weights),
                    team, [&](double share) { log(share); });
+}
+
+absl::StatusOr<std::unique_ptr<const CpuWeights>> LoadDraftWeights(
+    const EngineOptions& options, const ModelConfig& config,
+    const CpuWeights& weights, ThreadTeam& team) {
+  if (options.draft_weights.empty()) return nullptr;
+  const std::optional<WeightDtype> dtype =
+      ParseWeightDtype(options.draft_weights);
+  if (dtype != WeightDtype::kInt8 && dtype != WeightDtype::kInt4) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "draft_weights: int8 or int4, not ", options.draft_weights));
+  }
+  ProgressLog log(
+      absl::StrCat(options.model_dir, " as ", options.draft_weights));
+  absl::StatusOr<LoadedWeights> loaded =
+      PackModel(options.model_dir, config, dtype, team,
+                [&](double share) { log(share); });
+  if (!loaded.ok()) {
+    return absl::Status(
+        loaded.status().code(),
+        absl::StrCat("draft_weights: ", loaded.status().message()));
+  }
+  if (loaded->weights.matrix_bytes() >= weights.matrix_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "draft_weights: ", options.draft_weights, " takes ",
+        loaded->weights.matrix_bytes(),
+        " bytes, no less than the weights themselves (",
+        WeightDtypeName(weights.dtype), ", ", weights.matrix_bytes(), ")"));
+  }
+  return std::make_unique<const CpuWeights>(std::move(loaded->weights));
 }
 
 }  // namespace baton::engine::cpu

@@ -3,6 +3,7 @@
 // engine.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -40,5 +41,11 @@ absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
 absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
                                              const ModelConfig& config,
                                              ThreadTeam& team);
+
+// Packs them once more, as options.draft_weights says, beside `weights`, which
+// have to be larger (InvalidArgument). Null where nothing is asked for.
+absl::StatusOr<std::unique_ptr<const CpuWeights>> LoadDraftWeights(
+    const EngineOptions& options, const ModelConfig& config,
+    const CpuWeights& weights, ThreadTeam& team);
 
 }  // namespace baton::engine::cpu

@@ -2,11 +2,12 @@
 // hand, on an otherwise idle machine:
 //
 //   draft_benchmark [--model models/stories] [--threads 0] [--rounds 7]
-//                   [--draft-tokens 8] [--weights auto]
+//                   [--draft-tokens 8] [--weights auto] [--draft-weights int4]
 //
 // "Cost": a step in which 1, 4 or 16 streams of 512 tokens have so many guesses
 // each, next to one without, in ms and as a ratio; medians of --rounds times
-// five steps that take turns.
+// five steps that take turns. With --draft-weights then the steps of such
+// weights, which guess by the model itself.
 //
 // "Texts", where the model has a tokenizer: answers of 256 tokens, with guesses
 // and without, by the decode worker's own scheduler and what it has learned of
@@ -68,6 +69,7 @@ constexpr char kSchema[] = R"({
 struct Flags {
   std::string model = "models/stories";
   std::string weights = "auto";
+  std::string draft_weights;
   int threads = 0;
   int rounds = 7;
   int drafts = 8;
@@ -82,20 +84,24 @@ std::unique_ptr<engine::Engine> Load(const Flags& flags) {
   auto engine = engine::CreateEngine({.model_dir = flags.model,
                                       .num_threads = flags.threads,
                                       .kv_memory_bytes = int64_t{1} << 30,
-                                      .weights = flags.weights});
+                                      .weights = flags.weights,
+                                      .draft_weights = flags.draft_weights});
   CHECK(engine.ok()) << engine.status();
   return *std::move(engine);
 }
 
-// Seconds of a step in which each of `streams` has `drafts` guesses.
+// Seconds of a step in which each of `streams` has `drafts` guesses; or of one
+// that guesses.
+constexpr int32_t kGuesses = -1;
 double StepSeconds(engine::Engine& engine, int32_t streams, int32_t drafts) {
   static const scheduling::SamplingParams greedy;
   const int32_t context = std::min(kContext, engine.model().max_position - 32);
   const std::vector<TokenId> history(static_cast<size_t>(context), 1);
-  const std::vector<TokenId> tokens(static_cast<size_t>(1 + drafts), 1);
   const int32_t blocks = engine.kv_layout().BlocksFor(context + 32);
   std::vector<std::vector<BlockId>> tables(static_cast<size_t>(streams));
   StepPlan plan;
+  plan.draft = std::exchange(drafts, std::max(0, drafts)) == kGuesses;
+  const std::vector<TokenId> tokens(static_cast<size_t>(1 + drafts), 1);
   for (int32_t i = 0; i < streams; ++i) {
     for (int32_t b = 0; b < blocks; ++b) tables[i].push_back(i * blocks + b);
     plan.sequences.push_back({.sequence = SequenceId{uint64_t(i)},
@@ -115,7 +121,8 @@ double StepSeconds(engine::Engine& engine, int32_t streams, int32_t drafts) {
 
 void MeasureCost(engine::Engine& engine, const Flags& flags) {
   printf("| streams | guesses | ms | of none |\n| --: | --: | --: | --: |\n");
-  const std::vector<int32_t> counts = {0, 1, 2, 4, 8};
+  std::vector<int32_t> counts = {0, 1, 2, 4, 8};
+  if (engine.has_draft_weights()) counts.push_back(kGuesses);
   for (const int32_t streams : {1, 4, 16}) {
     std::vector<std::vector<double>> seconds(counts.size());
     for (int round = 0; round < flags.rounds; ++round) {
@@ -126,7 +133,9 @@ void MeasureCost(engine::Engine& engine, const Flags& flags) {
     const double none = Median(seconds[0]);
     for (size_t i = 0; i < counts.size(); ++i) {
       const double median = Median(seconds[i]);
-      printf("| %d | %d | %.2f | %.2f |\n", streams, counts[i], median * 1e3,
+      const std::string what =
+          counts[i] == kGuesses ? flags.draft_weights : absl::StrCat(counts[i]);
+      printf("| %d | %s | %.2f | %.2f |\n", streams, what.c_str(), median * 1e3,
              median / none);
     }
   }
@@ -136,10 +145,28 @@ void MeasureCost(engine::Engine& engine, const Flags& flags) {
 struct Way {
   int32_t drafts = 0;
   scheduling::StepCostModel cost;
+  scheduling::StepCostModel draft_cost;
+  int64_t draft_steps = 0;
   std::vector<double> per_second;
   int64_t tokens = 0, steps = 0, checked = 0, right = 0;
   std::vector<std::vector<TokenId>> answers;
   std::shared_ptr<scheduling::OutputGuide> guide;  // null: any text
+
+  // As the decode worker's loop does.
+  void Guess(engine::Engine& engine, DecodeScheduler& scheduler) {
+    scheduler.BeginGuesses({.cost = cost.cost()});
+    while (true) {
+      const StepPlan plan = scheduler.NextGuesses(
+          {.cost = cost.cost()},
+          draft_steps < 8 ? scheduling::StepCost() : draft_cost.cost());
+      if (plan.sequences.empty()) return;
+      const absl::Time started = absl::Now();
+      scheduler.TakeGuesses(engine.Execute(plan, [](int32_t) {}));
+      draft_cost.Observe(scheduling::ShapeOf(plan),
+                         absl::ToDoubleSeconds(absl::Now() - started));
+      if (draft_steps++ < 8) return;
+    }
+  }
 
   // The answers to `prompts`, all at once.
   void Run(engine::Engine& engine,
@@ -164,6 +191,7 @@ struct Way {
     while (scheduler.num_running() > 0) {
       const bool prompts_wait = scheduler.NumPrompts() > 0;
       const absl::Time turn_started = absl::Now();
+      if (drafts > 0 && engine.has_draft_weights()) Guess(engine, scheduler);
       const StepPlan plan = scheduler.Plan({.cost = cost.cost()});
       const absl::Time started = absl::Now();
       const scheduling::StepResult result =
@@ -292,6 +320,8 @@ int Main(int argc, char** argv) {
       flags.model = value;
     } else if (flag == "--weights") {
       flags.weights = value;
+    } else if (flag == "--draft-weights") {
+      flags.draft_weights = value;
     } else if (flag == "--threads") {
       flags.threads = std::atoi(value.c_str());
     } else if (flag == "--rounds") {
@@ -304,6 +334,7 @@ int Main(int argc, char** argv) {
     }
   }
   const std::unique_ptr<engine::Engine> engine = Load(flags);
+  setvbuf(stdout, nullptr, _IOLBF, 0);
   printf("%s, %s\n\n", flags.model.c_str(), engine->backend_name().c_str());
   MeasureCost(*engine, flags);
   MeasureTexts(*engine, flags);

@@ -80,6 +80,17 @@ TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
       absl::StatusCode::kUnimplemented,
       "weights: the cpu backend holds bf16, int8, int4 or mxfp4, not fp8");
   options_ = good;
+  options_.draft_weights = "int3";
+  ExpectError(absl::StatusCode::kInvalidArgument,
+              "draft_weights: int8 or int4, not int3");
+  options_.weights = "int8";
+  options_.draft_weights = "int8";
+  ExpectError(absl::StatusCode::kInvalidArgument,
+              "draft_weights: int8 takes ");
+  options_.backend = "cuda";
+  ExpectError(absl::StatusCode::kUnimplemented,
+              "draft_weights: the cuda backend");
+  options_ = good;
   options_.kv_dtype = "int4";
   ExpectError(absl::StatusCode::kInvalidArgument,
               "kv_dtype: \"int4\" is not bf16, int8 or fp8");

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/types/span.h"
+#include "common/log.h"
 
 namespace baton::engine {
 namespace {
@@ -93,6 +94,28 @@ StepResult Execute(Engine& engine, const StepPlan& plan) {
   return engine.Execute(plan, [](int32_t) {});
 }
 
+// The steps that guess, as if they had sampled these `drafts`: what they write
+// is to be gone. How many of the tokens that they did sample are among them.
+int32_t Guess(Engine& engine, Speaker& speaker, GuessedOutput how,
+              absl::Span<const TokenId> drafts) {
+  how.masks = false;
+  how.want_logits = false;
+  const std::vector<TokenId> said = speaker.said;
+  int32_t right = 0;
+  for (const TokenId next : drafts) {
+    StepPlan plan;
+    plan.draft = true;
+    plan.sequences = {NextPart(speaker, how, {})};
+    const StepResult result = Execute(engine, plan);
+    EXPECT_EQ(result.sampled.size(), 1u);
+    EXPECT_TRUE(result.sampled[0].ok);
+    right += result.sampled[0].token == next ? 1 : 0;
+    speaker.said.push_back(next);
+  }
+  speaker.said = said;
+  return right;
+}
+
 void ExpectSame(const SampledToken& a, const SampledToken& b) {
   EXPECT_TRUE(a.ok && b.ok);
   EXPECT_FALSE(a.again || b.again);
@@ -104,10 +127,11 @@ void ExpectSame(const SampledToken& a, const SampledToken& b) {
 
 }  // namespace
 
-void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
+int32_t ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
+  int32_t guessed = 0;
   constexpr int32_t kCounts[] = {8, 3, 16, 1, 7, 2};
   const int32_t vocab = engine.model().vocab_size;
-  ASSERT_GE(engine.max_drafts(), 16);
+  CHECK_GE(engine.max_drafts(), 16);
   BlockId next_block = 0;
   Speaker alone = Begin(engine, how, 31, &next_block);
   std::vector<SampledToken> expected;
@@ -116,7 +140,7 @@ void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
     plan.sequences = {i == 0 ? Part(alone, how, 0, {})
                              : NextPart(alone, how, {})};
     const StepResult result = Execute(engine, plan);
-    ASSERT_EQ(result.sampled.size(), 1u);
+    CHECK_EQ(result.sampled.size(), 1u);
     expected.push_back(result.sampled[0]);
     alone.said.push_back(expected.back().token);
   }
@@ -128,7 +152,7 @@ void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
   StepPlan first;
   first.sequences = {Part(speaker, how, 0, {}), Part(other, how, 0, {})};
   const StepResult both = Execute(engine, first);
-  ASSERT_EQ(both.sampled.size(), 2u);
+  CHECK_EQ(both.sampled.size(), 2u);
   ExpectSame(both.sampled[0], expected[0]);
   speaker.said.push_back(expected[0].token);
   other.said.push_back(both.sampled[1].token);
@@ -141,6 +165,9 @@ void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
     for (int32_t i = 0; i < count; ++i) {
       const TokenId next = expected[at + i].token;
       drafts.push_back(i < right ? next : (next + 1 + i) % vocab);
+    }
+    if (engine.has_draft_weights()) {
+      guessed += Guess(engine, speaker, how, drafts);
     }
     StepPlan plan;
     plan.sequences = {NextPart(speaker, how, drafts)};
@@ -156,7 +183,7 @@ void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
       }
     }
     const StepResult result = Execute(engine, plan);
-    ASSERT_EQ(result.sampled.size(), all);
+    CHECK_EQ(result.sampled.size(), all);
     for (int32_t i = 0; i <= right; ++i) {
       const SampledToken& token = result.sampled[own + i];
       EXPECT_EQ(token.sequence, speaker.id);
@@ -165,6 +192,7 @@ void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how) {
     }
   }
   EXPECT_EQ(speaker.said, alone.said);
+  return guessed;
 }
 
 }  // namespace baton::engine

@@ -26,7 +26,9 @@ struct GuessedOutput {
 
 // Has the engine say an output one token at a time, and once more with 1 to 16
 // guesses in a step, alone and beside another sequence with some.
+// An engine with draft weights runs the steps that guess before: how many of
+// these sampled what they were to.
 // REQUIRES: 256 tokens, and blocks for both sequences twice.
-void ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how);
+int32_t ExpectGuessesChangeNothing(Engine& engine, const GuessedOutput& how);
 
 }  // namespace baton::engine

@@ -52,6 +52,19 @@ TEST_F(DraftsTest, AnswersAreTheSame) {
   EXPECT_EQ(Count("decode-1", "baton_spec_decode_num_drafts_total"), 0);
 }
 
+// With weights of fewer bits, too.
+TEST_F(DraftsTest, AnswersAreTheSameWhereTheModelGuesses) {
+  Flags guesses = drafts_;
+  guesses.insert(guesses.end(), {"--draft-weights", "int4"});
+  StartCluster({.prefill = {{}}, .decode = {guesses}, .dual = {guesses}});
+  std::vector<v1::GenerateRequest> requests = MakeRequests(8);
+  requests[0].mutable_sampling()->set_repetition_penalty(1.3f);
+  requests[2].set_top_logprobs(3);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  ExpectGuessed("decode-0");
+  EXPECT_GT(Count("decode-0", "baton_draft_step_seconds_count"), 0);
+}
+
 TEST_F(DraftsTest, AnswersAreTheSameWhenAWorkerDies) {
   StartCluster({.prefill = {{}, {}}, .decode = {drafts_, drafts_}});
   const bool hit = InterruptUntilHit(
@@ -83,6 +96,10 @@ TEST_F(DraftsTest, AFlagThatCannotBeIsAnError) {
       "baton-decode", {"--model", model_dir_, "--draft-tokens", "17"});
   EXPECT_FALSE(more.exit.clean());
   EXPECT_THAT(more.err, HasSubstr("--draft-tokens"));
+  const RunResult alone = RunProgram(
+      "baton-decode", {"--model", model_dir_, "--draft-weights", "int4"});
+  EXPECT_FALSE(alone.exit.clean());
+  EXPECT_THAT(alone.err, HasSubstr("--draft-weights needs --draft-tokens"));
 }
 
 }  // namespace

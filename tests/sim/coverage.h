@@ -65,6 +65,7 @@ enum class Covered {
   kOverAhead,  // a step had a sequence that was over before it ran
   kGuessed,    // a stream's step had guesses at its next tokens
   kGuessedRight,
+  kModelGuessed,  // the engine guessed itself, with weights of fewer bits
   // Of decode workers that ran out of blocks.
   kPreempted,    // back to the router
   kSwapped,      // KV to the host's memory
@@ -136,6 +137,7 @@ inline constexpr std::array<const char*,
                      "over_ahead",
                      "guessed",
                      "guessed_right",
+                     "model_guessed",
                      "preempted",
                      "swapped",
                      "brought_back",

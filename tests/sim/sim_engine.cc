@@ -194,7 +194,8 @@ std::byte* SimEngine::SlotOf(const PlannedSequence& planned, int32_t layer,
          (position % kBlockSize) * kSlotBytes;
 }
 
-void SimEngine::Write(const PlannedSequence& planned, int32_t layer) {
+void SimEngine::Write(const PlannedSequence& planned, int32_t layer,
+                      bool wrong) {
   SlotWords slot;
   uint64_t before = 0;
   if (planned.first_position > 0) {
@@ -206,6 +207,7 @@ void SimEngine::Write(const PlannedSequence& planned, int32_t layer) {
     const int32_t position = planned.first_position + static_cast<int32_t>(i);
     slot = SlotContent(before, planned.tokens[i], position, layer,
                        planned.adapter);
+    if (wrong) slot[0] ^= 1;
     std::memcpy(SlotOf(planned, layer, position), slot.data(), kSlotBytes);
     before = Digest(slot);
   }
@@ -279,8 +281,27 @@ bool SimEngine::HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
   return true;
 }
 
+StepResult SimEngine::Guess(const StepPlan& plan) {
+  CHECK(has_draft_weights_);
+  hooks_.on_model_guess();
+  StepResult result;
+  for (const PlannedSequence& planned : plan.sequences) {
+    CHECK(planned.tokens.size() == 1 && planned.sample && !planned.follows);
+    const bool wrong = Mix(planned.sampling->seed,
+                           static_cast<uint64_t>(planned.first_position)) %
+                           2 ==
+                       0;
+    for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+      Write(planned, layer, wrong);
+    }
+    result.sampled.push_back(Sample(planned, 0));
+  }
+  return result;
+}
+
 StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
   CHECK(!ahead_.has_value());
+  if (plan.draft) return Guess(plan);
   hooks_.on_plan(plan);
   for (int32_t layer = 0; layer < kNumLayers; ++layer) {
     for (const PlannedSequence& planned : plan.sequences) {

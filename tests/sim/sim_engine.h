@@ -65,6 +65,8 @@ class SimEngine final : public engine::Engine {
     std::function<void(const scheduling::StepPlan&)> on_ahead = nullptr;
     // When a guess at what a sequence says next was right.
     std::function<void()> on_right_guess = nullptr;
+    // When it guesses itself (StepPlan::draft).
+    std::function<void()> on_model_guess = nullptr;
   };
 
   // With `staged_blocks` its KV lies on a device, with such a stage.
@@ -84,6 +86,9 @@ class SimEngine final : public engine::Engine {
   SimStage* kv_stage() const override { return stage_.get(); }
   bool runs_on_device() const override { return stage_ != nullptr; }
   int32_t max_drafts() const override { return engine::kMaxDrafts; }
+  // To guess with; every other guess is wrong, and so is the KV of it.
+  bool has_draft_weights() const override { return has_draft_weights_; }
+  void SetDraftWeights(bool there) { has_draft_weights_ = there; }
   // Wherever it lies.
   absl::Span<std::byte> memory() { return absl::MakeSpan(memory_); }
 
@@ -126,7 +131,10 @@ class SimEngine final : public engine::Engine {
   void FollowUp(bool was_ahead, scheduling::StepResult* result);
   std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
                     int32_t position);
-  void Write(const scheduling::PlannedSequence& planned, int32_t layer);
+  void Write(const scheduling::PlannedSequence& planned, int32_t layer,
+             bool wrong = false);
+  // With weights of fewer bits.
+  scheduling::StepResult Guess(const scheduling::StepPlan& plan);
   // What comes of the part's targets, from the KV of the tokens before them.
   void Score(const scheduling::PlannedSequence& planned,
              scheduling::StepResult* result);
@@ -135,6 +143,7 @@ class SimEngine final : public engine::Engine {
                                   int32_t sample);
 
   const Hooks hooks_;
+  bool has_draft_weights_ = false;
   const std::string identity_ = "sim";
   const std::string backend_ = "sim";
   engine::ModelConfig model_;

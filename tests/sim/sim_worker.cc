@@ -38,7 +38,9 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
                .chance = [this](double p) { return world_->dice.Chance(p); },
                .on_ahead = [this](const auto& step) { CheckAhead(step); },
                .on_right_guess =
-                   [this] { world_->coverage.Add(Covered::kGuessedRight); }},
+                   [this] { world_->coverage.Add(Covered::kGuessedRight); },
+               .on_model_guess =
+                   [this] { world_->coverage.Add(Covered::kModelGuessed); }},
               place.role == v1::WORKER_ROLE_PREFILL
                   ? plan.prefill_staged_blocks
                   // Each side has half of them.
@@ -55,6 +57,8 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
   options.output_reserve = plan.output_reserve;
   options.draft_tokens = plan.draft_tokens;
   options.draft_always = true;
+  // Devices have none.
+  engine_.SetDraftWeights(plan.draft_weights && !engine_.runs_on_device());
   options.swap_memory_bytes =
       plan.swap_blocks * engine_.kv_layout().block_bytes();
   options.swap_seconds = plan.swap_seconds;

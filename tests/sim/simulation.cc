@@ -59,6 +59,7 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
 
   Dice draft_dice(Mix(seed, 8));
   if (draft_dice.Chance(0.4)) plan_.draft_tokens = draft_dice.Between(1, 8);
+  plan_.draft_weights = draft_dice.Chance(0.5);
 
   world_.awake = [this](int party) { return Awake(party); };
   world_.data.reorder = true;

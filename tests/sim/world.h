@@ -59,6 +59,7 @@ struct ClusterPlan {
   int swap_blocks = 0;
   double swap_seconds = 0;
   int draft_tokens = 0;
+  bool draft_weights = false;
   // Of workers whose KV lies on a device; 0: it lies in the host's memory.
   int prefill_staged_blocks = 0;
   int decode_staged_blocks = 0;

@@ -80,6 +80,62 @@ TEST(DraftsLoopsTest, GuessesHaveRoom) {
   EXPECT_EQ(turns(/*output_reserve=*/1), reserved);
 }
 
+// An answer in which nothing comes twice, and what the model guesses of it
+// itself: of each eight tokens all but `wrong`. How long it takes.
+class ModelGuesses {
+ public:
+  explicit ModelGuesses(int32_t wrong)
+      : worker_(v1::WORKER_ROLE_DECODE, DraftOptions(4)) {
+    worker_.engine().sampled = TokenAt;
+    if (wrong == 8) return;
+    worker_.engine().guessed = [wrong](int32_t index) {
+      return index % 8 < wrong ? 98 : TokenAt(index);
+    };
+  }
+  absl::Duration Run(uint32_t tokens = 400) {
+    worker_.SendLocal(DraftSpec(tokens));
+    const absl::Time started = worker_.clock().Now();
+    RunToTheEnd(worker_);
+    EXPECT_EQ(worker_.said().tokens, UpTo(tokens));
+    for (int32_t i = 0; i < static_cast<int32_t>(tokens); ++i) {
+      EXPECT_EQ(worker_.said().values[i], TokenAt(i)) << i;
+    }
+    return worker_.clock().Now() - started;
+  }
+  const WorkerMetrics& metrics() { return worker_.metrics(); }
+  double DraftSteps() {
+    return static_cast<double>(
+        metrics().draft_step_seconds->Collect().histogram.sample_count);
+  }
+
+ private:
+  static TokenId TokenAt(int32_t index) {
+    return static_cast<TokenId>((index * index / 7 + 13 * index) % 97);
+  }
+  TimedWorker worker_;
+};
+
+TEST(DraftsLoopsTest, TheModelGuessesWithWeightsOfFewerBits) {
+  ModelGuesses none(8), right(0), mostly(2), never(7);
+  const absl::Duration alone = none.Run();
+  EXPECT_EQ(none.DraftSteps(), 0);
+  // Five tokens for a step and four quarters of one, at best.
+  const absl::Duration best = right.Run();
+  EXPECT_LT(best, 0.6 * alone);
+  EXPECT_LT(mostly.Run(), 0.9 * alone);
+  // And hardly a step where it is of no use.
+  EXPECT_LT(never.Run(), 1.1 * alone);
+  for (ModelGuesses* with : {&right, &mostly, &never}) {
+    const WorkerMetrics& metrics = with->metrics();
+    EXPECT_GT(with->DraftSteps(), 0);
+    EXPECT_GE(metrics.draft_tokens->Value(), with->DraftSteps());
+    EXPECT_EQ(metrics.steps->Value() + metrics.accepted_draft_tokens->Value(),
+              400);
+  }
+  // Steps that guess are not counted as steps that take as long as others do.
+  EXPECT_LT(right.metrics().step_prediction_error->Value(), 0.2);
+}
+
 TEST(DraftsLoopsTest, WithoutTheFlagNothingIsGuessed) {
   TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(0));
   worker.SendLocal(DraftSpec(50));

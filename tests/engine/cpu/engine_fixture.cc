@@ -150,6 +150,7 @@ std::unique_ptr<Engine> MakeEngine(const std::string& dir,
   options.model_dir = dir;
   options.weights = dtypes.weights;
   options.kv_dtype = dtypes.kv;
+  options.draft_weights = dtypes.drafts;
   options.cpu_isa = isa;
   options.num_threads = num_threads;
   options.block_size = block_size;

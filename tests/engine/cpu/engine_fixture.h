@@ -35,6 +35,7 @@ scheduling::PlannedSequence Part(uint64_t id, const std::vector<TokenId>& all,
 struct Dtypes {
   const char* weights = "bf16";
   const char* kv = "bf16";
+  const char* drafts = "";  // of EngineOptions::draft_weights
 };
 
 std::unique_ptr<Engine> MakeEngine(const std::string& dir,
