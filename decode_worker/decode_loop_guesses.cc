@@ -29,7 +29,8 @@ void DecodeLoop::Guess(const scheduling::StepOutlook& outlook) {
   const bool tries_again = ++steps_without_guesses_ > retry_after_;
   const bool learns = draft_steps_ < kLearningSteps || tries_again;
   if (tries_again) retry_after_ = std::min(2 * retry_after_, kLastRetry);
-  while (true) {
+  // Who comes meanwhile waits for the step that checks what there is.
+  while (inbox_->size() == 0) {
     const StepPlan plan = scheduler_.NextGuesses(
         outlook, learns ? StepCost() : draft_cost_.cost());
     if (plan.sequences.empty()) return;

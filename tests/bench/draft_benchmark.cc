@@ -3,6 +3,7 @@
 //
 //   draft_benchmark [--model models/stories] [--threads 0] [--rounds 7]
 //                   [--draft-tokens 8] [--weights auto] [--draft-weights int4]
+//                   [--draft-when always]
 //
 // "Cost": a step in which 1, 4 or 16 streams of 512 tokens have so many guesses
 // each, next to one without, in ms and as a ratio; medians of --rounds times
@@ -73,6 +74,7 @@ struct Flags {
   int threads = 0;
   int rounds = 7;
   int drafts = 8;
+  bool always = false;
 };
 
 double Median(std::vector<double> values) {
@@ -144,6 +146,7 @@ void MeasureCost(engine::Engine& engine, const Flags& flags) {
 // One way to run answers, with what it learns.
 struct Way {
   int32_t drafts = 0;
+  bool always = false;
   scheduling::StepCostModel cost;
   scheduling::StepCostModel draft_cost;
   int64_t draft_steps = 0;
@@ -174,7 +177,9 @@ struct Way {
            float temperature) {
     const int32_t block_size = engine.kv_layout().block_size;
     scheduling::BlockPool pool(engine.kv_layout().num_blocks);
-    DecodeScheduler scheduler({.block_size = block_size, .max_drafts = drafts});
+    DecodeScheduler scheduler({.block_size = block_size,
+                               .max_drafts = drafts,
+                               .always_drafts = always});
     std::vector<std::unique_ptr<Sequence>> sequences;
     for (size_t i = 0; i < prompts.size(); ++i) {
       sequences.push_back(std::make_unique<Sequence>(
@@ -287,6 +292,7 @@ void MeasureTexts(engine::Engine& engine, const Flags& flags) {
           static_cast<size_t>(streams), *prompt);
       Way without, with;
       with.drafts = flags.drafts;
+      with.always = flags.always;
       if (text.guided) {
         without.guide = MakeGuide(**tokenizer, engine.model().vocab_size);
         with.guide = MakeGuide(**tokenizer, engine.model().vocab_size);
@@ -320,6 +326,8 @@ int Main(int argc, char** argv) {
       flags.model = value;
     } else if (flag == "--weights") {
       flags.weights = value;
+    } else if (flag == "--draft-when") {
+      flags.always = value == "always";
     } else if (flag == "--draft-weights") {
       flags.draft_weights = value;
     } else if (flag == "--threads") {

@@ -59,7 +59,8 @@ class AdaptersTest : public StreamsTest {
 
 TEST_F(AdaptersTest, EachStreamHasItsOwn) {
   Flags decode = flags_;
-  decode.insert(decode.end(), {"--draft-tokens", "4"});
+  decode.insert(decode.end(), {"--draft-tokens", "4", "--draft-weights", "int4",
+                               "--draft-when", "always"});
   StartCluster({.prefill = {flags_, flags_}, .decode = {flags_, decode}});
   const std::vector<v1::GenerateRequest> requests = MakeAdapted(24);
   // Nothing of it is alike: the adapters do something.

@@ -2,6 +2,7 @@
 // brings when they come true, when they do not, and when the stream ends among
 // them.
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -134,6 +135,26 @@ TEST(DraftsLoopsTest, TheModelGuessesWithWeightsOfFewerBits) {
   }
   // Steps that guess are not counted as steps that take as long as others do.
   EXPECT_LT(right.metrics().step_prediction_error->Value(), 0.2);
+}
+
+TEST(DraftsLoopsTest, NobodyWaitsForMoreGuesses) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(4));
+  worker.engine().sampled = [](int32_t index) { return index % 97; };
+  int32_t guesses = 0;
+  bool comes = false;
+  worker.engine().guessed = [&](int32_t index) {
+    ++guesses;
+    if (std::exchange(comes, false)) worker.SendLocal(TimedWorker::Spec(2, 40));
+    return static_cast<TokenId>(index % 97);
+  };
+  worker.SendLocal(DraftSpec(90));
+  for (int i = 0; i < 14; ++i) worker.Turn();
+  guesses = 0;
+  EXPECT_THAT(worker.Turn(), ElementsAre(testing::Pair(testing::_, 5)));
+  EXPECT_EQ(guesses, 4);
+  comes = true;
+  EXPECT_THAT(worker.Turn(), ElementsAre(testing::Pair(testing::_, 2)));
+  EXPECT_EQ(guesses, 5);
 }
 
 TEST(DraftsLoopsTest, WithoutTheFlagNothingIsGuessed) {
