@@ -131,7 +131,7 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
             {first_row + i, part.sequence, part.first + i});
       }
     }
-    // Guesses are single tokens, as those of decode steps are.
+    // Guesses run as the tokens of decode steps do, a few in a block.
     const int32_t most = s.num_drafts > 0 ? span_rows : tile_rows;
     for (int32_t i = 0; i < part.count; i += most) {
       tiles.push_back({first_row + i, first_row + i,
