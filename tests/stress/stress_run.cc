@@ -29,6 +29,8 @@ constexpr absl::Duration kRenewEvery = absl::Milliseconds(150);
 constexpr absl::Duration kCheckEvery = absl::Seconds(1);
 // For a worker to come up, to end, and for the run to become quiet.
 constexpr absl::Duration kPatience = absl::Seconds(60);
+// How much slower than usual a run becomes at most.
+constexpr double kSlowest = 6;
 
 enum class Mishap {
   kAbort,
@@ -64,6 +66,13 @@ class Run final {
     return low + static_cast<int64_t>(random_() % (high - low + 1));
   }
   bool Chance(int percent) { return Between(0, 99) < percent; }
+  // A factor of the times between mishaps and of deadlines: a machine that has
+  // other things to do may end no transfer and start no worker in the usual
+  // ones. 1 for as long as the run was to last, and more the longer it goes on.
+  double Slowness() const {
+    return std::clamp(absl::FDivDuration(Now() - began_, options_.duration),
+                      1.0, kSlowest);
+  }
 
   void Launch(Place& place);
   void Turn();
@@ -95,6 +104,7 @@ class Run final {
   Ledger ledger_;
   bool quiet_ = false;   // nothing is begun nor disturbed any more
   bool ending_ = false;  // who ends is not replaced
+  absl::Time began_;
   std::deque<Mishap> mishaps_;
   absl::Time next_mishap_, next_renewal_, next_check_;
   std::array<absl::Time, kHolders + 1> starved_until_;
@@ -128,13 +138,13 @@ StressReport Run::Go() {
   for (int i = 0; i < kSenders; ++i) places_.push_back({Role::kSender, {}});
   for (int i = 0; i < kReceivers; ++i) places_.push_back({Role::kReceiver, {}});
   for (Place& place : places_) Launch(place);
-  const absl::Time began = Now();
-  const absl::Time end = began + options_.duration;
-  const absl::Time last_end = began + options_.longest;
+  began_ = Now();
+  const absl::Time end = began_ + options_.duration;
+  const absl::Time last_end = began_ + options_.longest;
   // A run without a fence ends with the violation that it is there for.
   const bool fenced = options_.removed_fence == kv_transfer::Fence::kNone;
   while (Now() < end || (Now() < last_end && !(fenced && Covered()))) Turn();
-  const absl::Duration lasted = Now() - began;
+  const absl::Duration lasted = Now() - began_;
   AwaitQuiet();
   CheckNothingIsLeft();
   return Report(lasted);
@@ -260,7 +270,10 @@ void Run::Begin(WorkerProcess& receiver) {
   transfer.sender.worker = sender.incarnation();
   transfer.num_blocks = static_cast<int32_t>(Between(1, kMaxBlocks));
   transfer.holder = Between(0, kHolders);
-  transfer.deadline_ms = Chance(10) ? Between(1, 100) : Between(2000, 5000);
+  transfer.deadline_ms =
+      Chance(10) ? Between(1, 100)
+                 : static_cast<int64_t>(
+                       Slowness() * static_cast<double>(Between(2000, 5000)));
   transfer.deadline = Now() + absl::Milliseconds(transfer.deadline_ms);
   const std::vector<uint64_t> shape = {
       sender.incarnation(), static_cast<uint64_t>(transfer.num_blocks),
@@ -274,7 +287,7 @@ void Run::Begin(WorkerProcess& receiver) {
 void Run::Disturb() {
   const absl::Time now = Now();
   if (now < next_mishap_) return;
-  next_mishap_ = now + absl::Milliseconds(Between(10, 70));
+  next_mishap_ = now + Slowness() * absl::Milliseconds(Between(10, 70));
   if (mishaps_.empty()) {
     mishaps_.assign(40, Mishap::kAbort);
     std::fill_n(mishaps_.begin(), 2, Mishap::kKill);

@@ -22,8 +22,8 @@ namespace baton::stress {
 
 struct StressOptions {
   // At least this long, and on until enough happened or, without a fence, until
-  // the violation, however slow the machine is; but not beyond `longest`,
-  // unless `duration` is.
+  // the violation, ever slower, however slow the machine is; but not beyond
+  // `longest`, unless `duration` is.
   absl::Duration duration = absl::Seconds(10);
   absl::Duration longest = absl::Seconds(100);
   uint64_t seed = 1;
