@@ -23,13 +23,19 @@ QUESTIONS = [
 ]
 
 
-def complete(address, body):
-    """(status, text) of a completion."""
+def complete(address, body, before_body=lambda: None):
+    """(status, text) of a completion. The header is on its way before
+    `before_body` is called."""
     host, port = address.rsplit(":", 1)
     connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    data = json.dumps(body).encode()
     try:
-        connection.request("POST", "/v1/completions", json.dumps(body),
-                           {"content-type": "application/json"})
+        connection.putrequest("POST", "/v1/completions")
+        connection.putheader("content-type", "application/json")
+        connection.putheader("content-length", str(len(data)))
+        connection.endheaders()
+        before_body()
+        connection.send(data)
         answer = connection.getresponse()
         text = answer.read().decode()
         if answer.status != 200:
@@ -107,11 +113,12 @@ class Bench:
 
 
 class Probes:
-    """Threads that ask QUESTIONS through the load balancer, with a pause of some
-    seconds after each answer: the machine is for the cluster."""
+    """Threads that ask QUESTIONS through the load balancer, with a pause after
+    each answer: the machine is for the cluster. Every other one is a client with
+    a slow line, whose question comes a while after its header."""
 
-    def __init__(self, cluster, pause=0.2):
-        self.pause = pause
+    def __init__(self, cluster, pause=0.2, slowness=0.3):
+        self.pause, self.slowness = pause, slowness
         self.address = cluster.balancer.http
         self.expected = [self._once(question) for question in QUESTIONS]
         self.right, self.wrong, self.errors = 0, [], []
@@ -133,7 +140,9 @@ class Probes:
         while not self.ended.is_set():
             begin = time.monotonic()
             try:
-                status, text = complete(self.address, QUESTIONS[index])
+                status, text = complete(
+                    self.address, QUESTIONS[index],
+                    lambda: index % 2 and self.ended.wait(self.slowness))
             except (OSError, http.client.HTTPException) as error:
                 status, text = 0, f"{type(error).__name__}: {error}"
             with self.lock:
