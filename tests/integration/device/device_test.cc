@@ -213,8 +213,6 @@ TEST_F(DeviceTest, LatentAttentionHandsOver) {
   }
 }
 
-// From device to device: staged blocks are the device's, with one layout
-// whatever the blocks and the number of devices.
 // Guesses are checked in steps of their own kind, which nothing runs ahead of;
 // steps without any still run ahead.
 TEST_F(DeviceTest, GuessesAtNextTokensChangeNoAnswer) {
@@ -229,10 +227,16 @@ TEST_F(DeviceTest, GuessesAtNextTokensChangeNoAnswer) {
   EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
   EXPECT_GT(Metric("decode-0", "baton_spec_decode_num_accepted_tokens_total"),
             0);
+  // While an answer may not end yet, nothing is guessed of it.
+  requests.resize(1);
+  requests[0].set_min_tokens(requests[0].max_tokens());
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
   EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 
+// From device to device: staged blocks are the device's, with one layout
+// whatever the blocks and the number of devices.
 TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
   const Flags flags = With(kDevice, {"--transport", "nccl"});
   ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", "int8"));
