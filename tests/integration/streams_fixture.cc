@@ -75,18 +75,12 @@ std::vector<Answer> StreamsTest::RunAndInterrupt(
 bool StreamsTest::InterruptUntilHit(
     const std::vector<v1::GenerateRequest>& requests,
     const std::function<void()>& interrupt, const std::function<void()>& mend) {
+  constexpr int kRounds = 5;
   for (int round = 0; round < kRounds && !HasFatalFailure(); ++round) {
     if (round > 0) mend();
     if (CheckAnswers(requests, RunAndInterrupt(requests, interrupt)) > 0) {
       return true;
     }
-  }
-  return false;
-}
-
-bool StreamsTest::OnceWithoutReplacement(const std::function<int()>& round) {
-  for (int i = 0; i < kRounds && !HasFatalFailure(); ++i) {
-    if (round() == 0) return true;
   }
   return false;
 }

@@ -17,9 +17,6 @@ namespace baton::test {
 
 class StreamsTest : public testing::Test {
  protected:
-  // How often is tried what a busy machine may prevent for once.
-  static constexpr int kRounds = 5;
-
   void SetUp() override;
 
   // Half greedy, half sampled, each some hundred tokens long.
@@ -44,11 +41,6 @@ class StreamsTest : public testing::Test {
   bool InterruptUntilHit(const std::vector<v1::GenerateRequest>& requests,
                          const std::function<void()>& interrupt,
                          const std::function<void()>& mend);
-
-  // Calls `round`, which says how many streams were placed again, until it was
-  // none. A busy machine may do that for once: a worker that it does not let
-  // answer pings for a second is taken for lost. False when there always were.
-  bool OnceWithoutReplacement(const std::function<int()>& round);
 
   // Starts two pairs; decode-0 is killed while the requests run, again and
   // again until that hits one of them. Checks the answers.

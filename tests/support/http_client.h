@@ -16,7 +16,7 @@ namespace baton::test {
 
 class HttpClient final {
  public:
-  static constexpr absl::Duration kPatience = absl::Seconds(60);
+  static constexpr absl::Duration kPatience = absl::Seconds(20);
 
   struct Reply {
     int status = 0;
